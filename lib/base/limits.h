@@ -19,7 +19,6 @@ inline constexpr int kIdleTimeoutS = 75;
 inline constexpr std::size_t kArgBytes = 128 * 1024 - 1;    // Linux MAX_ARG_STRLEN less its NUL
 inline constexpr std::size_t kArgsBytes = 2 * 1024 * 1024;  // argv + env together
 inline constexpr std::size_t kLiveExecs = 256;
-inline constexpr std::size_t kEndedExecs = 10'000;
 inline constexpr std::uint64_t kRunOutputDefault = 16ull << 20;
 inline constexpr std::uint64_t kRunOutputMax = 1ull << 30;
 inline constexpr std::uint64_t kLogCapDefault = 64ull << 20;

@@ -15,8 +15,6 @@
 
 namespace talon::isolate {
 
-inline constexpr std::uint64_t kNoSlot = ~0ull;
-
 struct Step {
   wire::Op op;
   wire::Slot slot = wire::Slot::count;  // count = none

@@ -81,9 +81,9 @@ Result<> settle_descriptors(Spawner& s) {
 Result<> fill_low_numbers(Spawner& s) {
   TALON_TRY(root, open_at(AT_FDCWD, "/", O_PATH | O_DIRECTORY));
   TALON_CHECK(move_up(root));
-  s.placeholder = std::move(root);
+  s.filler = std::move(root);
   for (int fd = 3; fd < kFilled; ++fd) {
-    if (dup3(s.placeholder.get(), fd, O_CLOEXEC) < 0) {
+    if (dup3(s.filler.get(), fd, O_CLOEXEC) < 0) {
       return fail_sys(errno, "fill descriptor numbers");
     }
   }
@@ -227,7 +227,7 @@ Result<UniqueFd> clone_sandbox(Spawner& s, const wire::Clone& request,
     sigprocmask(SIG_SETMASK, &mask, nullptr);
   }
   for (int fd = wire::kPlanFd; fd < kFilled; ++fd) {
-    TALON_ASSERT(dup3(s.placeholder.get(), fd, O_CLOEXEC) == fd);
+    TALON_ASSERT(dup3(s.filler.get(), fd, O_CLOEXEC) == fd);
   }
   if (result < 0) {
     return fail_sys(static_cast<int>(-result), "clone the sandbox");

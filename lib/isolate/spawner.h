@@ -34,7 +34,7 @@ struct Spawner {
   UniqueFd proc;  // detached procfs of the host's pid namespace
   UniqueFd own_netns;
   UniqueFd init_file;              // talon-init, a sealed memfd
-  UniqueFd placeholder;            // fills low numbers, see settle_descriptors()
+  UniqueFd filler;                 // fills low numbers, see settle_descriptors()
   UniqueFd signals;                // signalfd: SIGCHLD
   std::uint64_t capabilities = 0;  // permitted, as at start
 };

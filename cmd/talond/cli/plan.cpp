@@ -10,6 +10,7 @@
 #include "cli/cli.h"
 #include "isolate/plan.h"
 #include "server/api/decode_requests.h"
+#include "server/node/isolator.h"
 
 namespace talon::cli {
 
@@ -18,19 +19,6 @@ namespace {
 Result<std::string> read_spec(const std::string& path) {
   return path == "-" ? read_file_at(AT_FDCWD, "/proc/self/fd/0", limits::kBodyBytes)
                      : read_file_at(AT_FDCWD, path, limits::kBodyBytes);
-}
-
-isolate::SandboxSpec spec_of(const server::node::SandboxWish& wish, const Config& config) {
-  isolate::SandboxSpec spec;
-  spec.id = "sb00000000000000000000";  // a place holder: the plan does not depend on it
-  spec.hostname = wish.hostname;
-  spec.storage = wish.storage;
-  spec.proc = wish.proc;
-  spec.limits = wish.limits;
-  spec.shm_bytes = wish.shm_bytes;
-  spec.default_cwd = wish.cwd;
-  spec.unconfined_seccomp = config.unconfined_seccomp;
-  return spec;
 }
 
 Result<std::string> print_plan(const Invocation& invocation) {
@@ -42,7 +30,10 @@ Result<std::string> print_plan(const Invocation& invocation) {
         std::move(request).error().in(invocation.path == "-" ? "stdin" : invocation.path));
   }
   TALON_TRY(host, isolate::probe_host(config.cgroup));
-  return isolate::print(isolate::make_plan(spec_of(request->wish, config), host, config.ids_base));
+  // Any id will do: the plan does not depend on it.
+  const auto spec = server::node::sandbox_spec(request->wish, "sb00000000000000000000",
+                                               config.unconfined_seccomp);
+  return isolate::print(isolate::make_plan(spec, host, config.ids_base));
 }
 
 }  // namespace

@@ -4,6 +4,20 @@
 
 namespace talon::server::node {
 
+isolate::SandboxSpec sandbox_spec(const SandboxWish& wish, std::string id,
+                                  bool unconfined_seccomp) {
+  isolate::SandboxSpec spec;
+  spec.id = std::move(id);
+  spec.hostname = wish.hostname;
+  spec.storage = wish.storage;
+  spec.proc = wish.proc;
+  spec.limits = wish.limits;
+  spec.shm_bytes = wish.shm_bytes;
+  spec.default_cwd = wish.cwd;
+  spec.unconfined_seccomp = unconfined_seccomp;
+  return spec;
+}
+
 namespace {
 
 class NamespaceIsolator final : public Isolator {

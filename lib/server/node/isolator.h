@@ -13,8 +13,13 @@
 #include "isolate/launch.h"
 #include "isolate/sandbox.h"
 #include "isolate/spec.h"
+#include "server/node/types.h"
 
 namespace talon::server::node {
+
+// What isolate is asked for, from what a caller asked for: create and `talond plan` use this one,
+// so that the plan that is printed is the plan that is run.
+isolate::SandboxSpec sandbox_spec(const SandboxWish& wish, std::string id, bool unconfined_seccomp);
 
 class Isolator {
  public:

@@ -83,8 +83,7 @@ Task<> Node::stop(bool end_sandboxes) {
 
 Actor::Hooks Node::hooks() {
   return {
-      .exec_changed = [this](const ActorPtr& actor,
-                             const ExecPtr& exec) { write_exec(actor, exec); },
+      .exec_changed = [this](const ActorPtr&, const ExecPtr& exec) { write_exec(exec); },
       .died =
           [this](const ActorPtr& actor, std::string reason) {
             if (!stopping_) {
@@ -302,15 +301,7 @@ Task<store::SandboxRow> Node::create(CreateRequest request) {
 // workspace, and the sandbox itself. What it made on disk is trashed by fail_create.
 std::function<Result<Node::Made>()> Node::creation_job(const ActorPtr& actor,
                                                        const SandboxWish& wish) const {
-  isolate::SandboxSpec spec;
-  spec.id = actor->id();
-  spec.hostname = wish.hostname;
-  spec.storage = wish.storage;
-  spec.proc = wish.proc;
-  spec.limits = wish.limits;
-  spec.shm_bytes = wish.shm_bytes;
-  spec.default_cwd = wish.cwd;
-  spec.unconfined_seccomp = config_.unconfined_seccomp;
+  isolate::SandboxSpec spec = sandbox_spec(wish, actor->id(), config_.unconfined_seccomp);
   return [isolator = parts_.isolator, images = parts_.images, data = parts_.data,
           spec = std::move(spec), wish, workspace_id = actor->row.workspace,
           generation = actor->row.image_generation]() -> Result<Made> {

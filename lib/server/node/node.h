@@ -126,7 +126,7 @@ class Node {
   Task<> end_live(ActorPtr actor);
   Task<> read_journal(ActorPtr actor);
   Task<> save(ActorPtr actor, std::string event, std::string data_json);
-  void write_exec(const ActorPtr& actor, const ExecPtr& exec);
+  void write_exec(const ExecPtr& exec);
   Task<ActorPtr> alive(std::string tenant, std::string id);
   Task<ActorPtr> running(std::string tenant, std::string id);
   Actor::Hooks hooks();

@@ -53,12 +53,11 @@ isolate::ExecSpec make_spec(const ExecRequest& request, const SandboxWish& wish)
 
 }  // namespace
 
-void Node::write_exec(const ActorPtr& actor, const ExecPtr& exec) {
+void Node::write_exec(const ExecPtr& exec) {
   if (exec->exited) {
     exec->row.result_json = encode(exec->info);
     parts_.metrics->add("talon_execs_ended_total", {});
   }
-  static_cast<void>(actor);
   parts_.store->write_behind(
       [row = exec->row](store::Db& db) -> Result<> { return store::upsert_exec(db, row); });
 }
