@@ -10,7 +10,7 @@
 #include <cerrno>
 #include <cstring>
 
-#include "base/id.h"
+#include "base/fault.h"
 
 namespace talon {
 
@@ -122,7 +122,11 @@ Result<> write_file_at(int dir, const std::string& path, std::string_view data) 
 }
 
 Result<> replace_file_at(int dir, const std::string& path, std::string_view data, unsigned mode) {
-  const std::string temp = path + ".tmp-" + random_hex(8);
+  const std::string temp = path + ".tmp";
+  // One name, so that what a killed writer left is taken away by the next one.
+  if (::unlinkat(dir, temp.c_str(), 0) != 0 && errno != ENOENT) {
+    return fail_sys(errno, "remove " + temp);
+  }
   {
     TALON_TRY(fd, open_at(dir, temp, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, mode));
     auto done = write_all(fd.get(), data);
@@ -130,8 +134,14 @@ Result<> replace_file_at(int dir, const std::string& path, std::string_view data
     if (done && ::fchmod(fd.get(), mode) != 0) {
       done = fail_sys(errno, "set the mode");
     }
+    if (done) {
+      done = fault::point("file.fsync");
+    }
     if (done && ::fsync(fd.get()) != 0) {
       done = fail_sys(errno, "fsync");
+    }
+    if (done) {
+      done = fault::point("file.rename");
     }
     if (done && ::renameat(dir, temp.c_str(), dir, path.c_str()) != 0) {
       done = fail_sys(errno, "rename");
@@ -141,6 +151,7 @@ Result<> replace_file_at(int dir, const std::string& path, std::string_view data
       return std::unexpected(std::move(done).error().in("write " + path));
     }
   }
+  TALON_CHECK(fault::point("file.fsync_directory"));
   // The rename is durable only once its directory is (fsync(2), DESCRIPTION).
   TALON_TRY(parent, open_at(dir, parent_of(path), O_RDONLY | O_DIRECTORY));
   if (::fsync(parent.get()) != 0) {

@@ -59,7 +59,8 @@ Result<std::string> read_file_at(int dir, const std::string& path, std::size_t l
 // proc.
 Result<> write_file_at(int dir, const std::string& path, std::string_view data);
 
-// Creates or replaces a file atomically: temp name in the same directory, fsync, rename.
+// Creates or replaces a file atomically: PATH.tmp in the same directory, fsync, rename. One writer
+// of a path at a time.
 Result<> replace_file_at(int dir, const std::string& path, std::string_view data, unsigned mode);
 
 // write(2) until all is written; EINTR restarted.
