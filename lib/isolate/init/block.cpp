@@ -75,6 +75,19 @@ int make_block(Exec& e, size_t extra) {
 
 }  // namespace
 
+void prepare_block() {
+  if (spare_block == nullptr) {
+    void* p = map(kSpareBlock, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1);
+    if (is_err(p)) {
+      return;
+    }
+    // The end of the stack, the context and the strings; the rest only who needs it.
+    memset(static_cast<unsigned char*>(p) + kChildStack - 2048, 0,
+           2048 + sizeof(ChildContext) + 4096);
+    spare_block = p;
+  }
+}
+
 ChildContext& context_of(const Exec& e) {
   return *reinterpret_cast<ChildContext*>(static_cast<unsigned char*>(e.block) + kChildStack);
 }
@@ -110,7 +123,6 @@ int fill_block(Exec& e, const wire::Exec& request, const User& user) {
   auto* base = static_cast<unsigned char*>(e.block);
   auto& child = *reinterpret_cast<ChildContext*>(base + kChildStack);
   child = {};
-  child.in = child.out = child.err = child.script = child.status = -1;
   const auto** slots = reinterpret_cast<const char**>(base + kChildStack + sizeof(ChildContext));
   child.argv = slots + 1;
   child.envp = slots + request.argc + 2;

@@ -7,7 +7,8 @@ namespace talon::init {
 namespace {
 
 constexpr int kFirstFree = 5;  // 0-2, script, status
-constexpr int kStatus = 4;
+
+int status_place(const ChildContext& c) { return c.script < 0 ? 3 : 4; }
 
 [[noreturn]] void give_up(int status, uint32_t stage, long err) {
   ChildReport report = {stage, (int32_t)-err};
@@ -17,23 +18,22 @@ constexpr int kStatus = 4;
 
 int moved_up(int fd) { return fd >= 0 && fd < kFirstFree ? (int)dup_from(fd, kFirstFree) : fd; }
 
-// 0-2 (and 3 for a script) become the exec's, 4 the status pipe; all else is closed at once, so
-// that a child stopped before its execve holds no end of anybody's pipe. The numbers in `c` stay
-// as they are: init closes its own copies by them, perhaps at this very moment.
+// 0-2 (and 3 for a script) become the exec's, the next one the status pipe; all else is closed at
+// once, so that a child stopped before its execve holds no end of anybody's pipe. The numbers in
+// `c` stay as they are: init closes its own copies by them, perhaps at this very moment.
 long place_descriptors(const ChildContext& c) {
-  int from[5] = {moved_up(c.in), moved_up(c.out), moved_up(c.err), moved_up(c.script),
-                 moved_up(c.status)};
-  for (int to = 0; to < 5; ++to) {
-    if (to == 3 && c.script < 0) {
-      close(3);
-      continue;
-    }
-    long err = sys(__NR_dup3, from[to], to, to == kStatus ? O_CLOEXEC : 0);
+  int from[5] = {c.in == 0 ? 0 : moved_up(c.in), moved_up(c.out), moved_up(c.err),
+                 moved_up(c.script), moved_up(c.status)};
+  int status = status_place(c);
+  from[status] = from[4];
+  for (int to = 0; to <= status; ++to) {
+    long err = from[to] == to ? sys(__NR_fcntl, to, F_SETFD, 0)
+                              : sys(__NR_dup3, from[to], to, to == status ? O_CLOEXEC : 0);
     if (err < 0) {
       return err;
     }
   }
-  return sys(__NR_close_range, kFirstFree, ~0u, 0);
+  return sys(__NR_close_range, status + 1, ~0u, 0);
 }
 
 long drop_bounding(uint64_t caps) {
@@ -135,27 +135,27 @@ void child_main(void* context) {
   if (err < 0) {
     give_up(c.status, kClone, err);
   }
+  int status = status_place(c);
   sys(__NR_setsid);
   if (c.tty) {
     err = sys(__NR_ioctl, 0, 0x540E /* TIOCSCTTY, ioctl_tty(2) */, 0);
     if (err < 0) {
-      give_up(kStatus, kClone, err);
+      give_up(status, kClone, err);
     }
   }
   struct rlimit64 limit = {c.nofile_soft, c.nofile_hard};
   sys(__NR_prlimit64, 0, RLIMIT_NOFILE, &limit, nullptr);
   err = become_user(c);
   if (err < 0) {
-    give_up(kStatus, kClone, err);
+    give_up(status, kClone, err);
   }
-  sys(__NR_umask, 022);
   err = enter_cwd(c);
   if (err < 0) {
-    give_up(kStatus, (uint32_t)wire::Stage::cwd, err);
+    give_up(status, (uint32_t)wire::Stage::cwd, err);
   }
   uint64_t none = 0;
   sys(__NR_rt_sigprocmask, 2 /* SIG_SETMASK */, &none, nullptr, sizeof none);
-  give_up(kStatus, 0, search(c));
+  give_up(status, 0, search(c));
 }
 
 }  // namespace talon::init

@@ -169,6 +169,7 @@ void close_conn(uint32_t index) {
   Conn& conn = g.conns[index];
   close_fd(conn.fd);
   ++conn.generation;
+  forget_flow(index);
   bool was_authed = conn.authed;
   conn.authed = false;
   if (!was_authed || (g.plan->flags & wire::kDieWithDaemon) == 0) {

@@ -11,38 +11,38 @@ namespace {
 
 constexpr uint64_t kDefaultCap = 64ull << 20;
 
-Exec* take_slot() {
-  for (uint32_t i = 0; i < kMaxExecs; ++i) {
-    Exec& e = g.execs_table[i];
+Exec* free_slot() {
+  for (Exec& e : g.execs_table) {
     if (!e.used) {
       uint16_t generation = (uint16_t)(e.generation + 1);
       memset(&e, 0, sizeof e);
       e.generation = generation;
-      e.used = true;
-      e.status_fd = e.out_fd = e.err_fd = e.in_fd = e.mem_fd = e.log.fd = -1;
-      g.high = g.high > i + 1 ? g.high : i + 1;
+      e.status_fd = e.out_fd = e.err_fd = e.in_fd = e.mem_fd = e.log.fd = e.group_dir = -1;
+      e.ends = {0, -1, -1, -1};
       return &e;
     }
   }
   return nullptr;
 }
 
-int watch_pipes(Exec& e) {
-  uint32_t index = index_of(e);
-  bool good = watch(e.status_fd, EPOLLIN, What::status, e.generation, index) &&
-              watch(e.out_fd, EPOLLIN, What::out, e.generation, index) &&
-              (e.err_fd < 0 || watch(e.err_fd, EPOLLIN, What::err, e.generation, index));
-  return good ? 0 : ENOMEM;
+Exec* take_slot() {
+  Exec* e = g.next != nullptr ? g.next : free_slot();
+  g.next = nullptr;
+  if (e != nullptr) {
+    e->used = true;
+    g.high = g.high > index_of(*e) + 1 ? g.high : index_of(*e) + 1;
+  }
+  return e;
 }
 
-int clone_child(Exec& e, int group) {
+int clone_child(Exec& e) {
   struct clone_args args = {};
   // Shared memory is the quick way; but who kills the child for its group's memory, before its
   // execve, kills all that share its memory: then it gets a copy.
   args.flags = (memory_is_tight() ? 0 : CLONE_VM) | CLONE_CLEAR_SIGHAND;
-  if (group >= 0) {
+  if (e.group_dir >= 0) {
     args.flags |= CLONE_INTO_CGROUP;
-    args.cgroup = (uint64_t)group;
+    args.cgroup = (uint64_t)e.group_dir;
   }
   args.exit_signal = SIGCHLD;
   args.stack = (uint64_t)e.block;
@@ -68,10 +68,11 @@ void take_numbers(Exec& e, const wire::Exec& request) {
   e.stdin_queued = request.stdin_len;
   e.stdin_open = (request.flags & wire::kExecStdin) != 0;
   e.close_stdin = !e.stdin_open;
+  e.flow_limit = wire::kNoLimit;
 }
 
 // Everything up to the clone. On failure `stage` says where; the caller undoes it.
-int prepare(Exec& e, const wire::Exec& request, int script, int& group, wire::Stage& stage) {
+int prepare(Exec& e, const wire::Exec& request, int script, wire::Stage& stage) {
   stage = wire::Stage::request;
   int error = e.mem_inline ? 0 : map_request(e);
   if (error != 0) {
@@ -88,17 +89,15 @@ int prepare(Exec& e, const wire::Exec& request, int script, int& group, wire::St
   if (error != 0) {
     return error;
   }
+  g.last_uid = user.uid;
+  g.last_gid = user.gid;
   stage = wire::Stage::request;
   error = fill_block(e, request, user);
   if (error != 0) {
     return error;
   }
   stage = wire::Stage::pipe;
-  ChildContext& child = context_of(e);
-  bool want_stdin = e.stdin_open || e.head_left != 0;
-  error = make_pipes(e, user, want_stdin, child);
-  child.script = script;
-  error = error != 0 ? error : watch_pipes(e);
+  error = make_pipes(e, user, e.stdin_open || e.head_left != 0);
   if (error != 0) {
     return error;
   }
@@ -109,12 +108,19 @@ int prepare(Exec& e, const wire::Exec& request, int script, int& group, wire::St
     return error;
   }
   stage = wire::Stage::cgroup;
-  error = make_group(e, request, group);
+  error = make_group(e);
+  error = error != 0 ? error : limit_group(e, request);
   if (error != 0) {
     return error;
   }
   stage = wire::Stage::clone;
-  return clone_child(e, group);
+  ChildContext& child = context_of(e);
+  child.in = e.ends.in;
+  child.out = e.ends.out;
+  child.err = e.ends.err;
+  child.status = e.ends.status;
+  child.script = script;
+  return clone_child(e);
 }
 
 void announce_started(Exec& e) {
@@ -123,6 +129,7 @@ void announce_started(Exec& e) {
   wire::Started started = {};
   memcpy(started.px, e.px, sizeof e.px);
   started.pid = e.pid;
+  started.group = e.has_group ? e.group : 0;
   broadcast(wire::Type::started, &started, sizeof started, e.conn, e.conn_generation, e.request);
 }
 
@@ -194,6 +201,51 @@ void unwatch_close(int& fd) {
   }
 }
 
+void retire(int& fd) {
+  if (fd >= 0) {
+    if (g.retired_count == sizeof g.retired / sizeof g.retired[0]) {
+      close_retired();
+    }
+    struct epoll_event unused = {};
+    sys(__NR_epoll_ctl, g.epoll, EPOLL_CTL_DEL, fd, &unused);
+    g.retired[g.retired_count++] = fd;
+    fd = -1;
+  }
+}
+
+void close_retired() {
+  while (g.retired_count > 0) {
+    close(g.retired[--g.retired_count]);
+  }
+}
+
+void prepare_next() {
+  g.prepare_due = false;
+  if (g.next == nullptr) {
+    g.next = free_slot();
+    if (g.next == nullptr) {
+      return;
+    }
+    if (g.started_count == 0) {  // the first time; later all this is there
+      static User user;
+      resolve_user("", user);
+      memory_is_tight();
+      prepare_block();
+    }
+  }
+  if (g.next->status_fd < 0) {
+    g.prepare_due = make_status(*g.next) == 0 && make_output(*g.next, g.last_uid, g.last_gid) == 0;
+  } else if (g.execs >= 0 && !g.next->has_group) {
+    g.prepare_due = make_group(*g.next) == 0;
+    if (g.prepare_due && g.started_count == 0) {
+      read_group_end(*g.next);  // learns which controllers there are
+      g.next->info = {};
+    }
+  } else {
+    log_prepare(*g.next);
+  }
+}
+
 void release_exec(Exec& e) {
   unwatch_close(e.status_fd);
   unwatch_close(e.out_fd);
@@ -238,13 +290,14 @@ void start_exec(uint32_t conn, const wire::Header& head, const wire::Exec& reque
   e->conn = conn;
   e->conn_generation = g.conns[conn].generation;
   e->request = head.request;
-  int group = -1;
-  error = prepare(*e, request, input.script, group, stage);
-  if (e->block != nullptr) {
-    close_child_ends(context_of(*e));
-  }
+  error = prepare(*e, request, input.script, stage);
+  // Behind the clone: the child does not wait for the file system.
+  int name_error = error == 0 ? log_name(*e) : 0;
+  close_child_ends(*e);
   close(input.script);
-  close(group);
+  close_fd(e->group_dir);
+  g.prepare_due = true;
+  ++g.started_count;
   if (error != 0) {
     log_discard(*e);
     remove_group(*e);
@@ -261,6 +314,12 @@ void start_exec(uint32_t conn, const wire::Header& head, const wire::Exec& reque
   e->timeout_at =
       request.timeout_ms != 0 ? now + min(request.timeout_ms, 1ull << 40) * kMs : kNever;
   e->kill_at = kNever;
+  if (name_error != 0) {
+    e->failed = true;
+    e->fail_stage = (uint32_t)wire::Stage::log;
+    e->fail_error = name_error;
+    kill_group(*e);
+  }
   if (e->head_left == 0) {
     close_fd(e->mem_fd);
   }
@@ -278,7 +337,7 @@ void status_event(Exec& e) {
   if (n == -EAGAIN || n == -EINTR) {
     return;
   }
-  unwatch_close(e.status_fd);
+  retire(e.status_fd);
   e.starting = false;
   if (e.failed) {
     return;

@@ -1,4 +1,6 @@
-// The cgroup of an exec, x/<px>, by the directory descriptor Slot::execs; and signals. Without
+// The cgroup of an exec, x/<number>, by the directory descriptor Slot::execs; and signals. It has a
+// number and not the exec's id because it is made before the exec is known, and cgroups cannot be
+// renamed. Without
 // that descriptor (tests, hosts without cgroups) a group is the process group: weaker, because a
 // process leaves it by setsid; talond reports it.
 
@@ -11,8 +13,8 @@ constexpr uint32_t kSeen = 2048;  // pids told apart in one `all` signal
 constexpr int kPasses = 4;
 
 long open_in_group(const Exec& e, const char* file, int flags) {
-  char path[wire::kIdSize + 32];
-  Text(path, sizeof path).add(e.px).add("/").add(file);
+  char path[64];
+  Text(path, sizeof path).add(e.group).add("/").add(file);
   return openat(g.execs, path, flags | O_NOFOLLOW);
 }
 
@@ -53,15 +55,23 @@ uint64_t number_at(const char* text) {
   return value;
 }
 
-uint64_t value_of(const char* text, const char* key) {
+// The number after `key` at the start of a line; false when there is no such line.
+bool find_value(const char* text, const char* key, uint64_t& value) {
   while (*text != 0) {
     if (starts_with(text, key)) {
-      return number_at(text + length(key));
+      value = number_at(text + length(key));
+      return true;
     }
     while (*text != 0 && *text++ != '\n') {
     }
   }
-  return 0;
+  return false;
+}
+
+uint64_t value_of(const char* text, const char* key) {
+  uint64_t value = 0;
+  find_value(text, key, value);
+  return value;
 }
 
 // Of x/ itself; 0 when there is none.
@@ -152,25 +162,32 @@ uint32_t signal_group(const Exec& e, int number, int only_pgid) {
 
 }  // namespace
 
-int make_group(Exec& e, const wire::Exec& request, int& dir) {
-  if (g.execs < 0) {
+int make_group(Exec& e) {
+  if (g.execs < 0 || e.has_group) {
     return 0;
   }
-  long err = sys(__NR_mkdirat, g.execs, e.px, 0755);
+  char name[24];
+  long err = 0;
+  do {  // an init before this one may have left some
+    e.group = ++g.groups;
+    Text(name, sizeof name).add(e.group);
+    err = sys(__NR_mkdirat, g.execs, name, 0755);
+  } while (err == -EEXIST);
   if (err < 0) {
     return (int)-err;
   }
   e.has_group = true;
-  int error = apply_limits(e, request);
-  if (error != 0) {
+  e.group_dir = (int)openat(g.execs, name, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
+  if (e.group_dir < 0) {
+    int error = -e.group_dir;
+    remove_group(e);
     return error;
   }
-  long fd = openat(g.execs, e.px, O_RDONLY | O_DIRECTORY | O_NOFOLLOW);
-  if (fd < 0) {
-    return (int)-fd;
-  }
-  dir = (int)fd;
   return 0;
+}
+
+int limit_group(const Exec& e, const wire::Exec& request) {
+  return e.has_group ? apply_limits(e, request) : 0;
 }
 
 // Whether the kernel may soon kill for the memory that all execs have together (x/memory.max).
@@ -226,7 +243,9 @@ void remove_group(Exec& e) {
   if (!e.has_group) {
     return;
   }
-  long err = sys(__NR_unlinkat, g.execs, e.px, kAtRemovedir);
+  char name[24];
+  Text(name, sizeof name).add(e.group);
+  long err = sys(__NR_unlinkat, g.execs, name, kAtRemovedir);
   if (err >= 0 || err == -ENOENT) {
     e.has_group = false;
     return;
@@ -239,8 +258,105 @@ void remove_group(Exec& e) {
   }
 }
 
+namespace {
+
+// The group's CPU time is that of all its processes, those that nobody waited for too.
+void read_cpu(Exec& e) {
+  char text[1024];
+  if (read_group(e, "cpu.stat", text, sizeof text) <= 0) {
+    return;
+  }
+  uint64_t periods = 0;
+  if (!find_value(text, "nr_periods ", periods)) {  // without the controller only times are there
+    g.no_cpu_controller = true;
+    return;
+  }
+  e.info.user_us = value_of(text, "user_usec ");
+  e.info.system_us = value_of(text, "system_usec ");
+  e.info.throttled = value_of(text, "nr_throttled ");
+  e.info.throttled_us = value_of(text, "throttled_usec ");
+}
+
+// Small files of /proc: the number of bytes, NUL-terminated, or less than 1.
+long read_proc(int32_t pid, const char* file, char* buffer, size_t size) {
+  char path[48];
+  Text(path, sizeof path).add("/proc/").add((uint64_t)(uint32_t)pid).add("/").add(file);
+  long fd = openat(-100 /* AT_FDCWD */, path, O_RDONLY | O_NOFOLLOW);
+  if (fd < 0) {
+    return fd;
+  }
+  long n = read((int)fd, buffer, size - 1);
+  close((int)fd);
+  buffer[n > 0 ? n : 0] = 0;
+  return n;
+}
+
+// The exec whose group, as /proc/<pid>/cgroup shows it ("0::/x/<number>\n"), a process is in.
+Exec* exec_of_group(const char* text) {
+  constexpr const char* kHead = "0::/x/";
+  if (!starts_with(text, kHead)) {
+    return nullptr;
+  }
+  uint64_t group = number_at(text + length(kHead));
+  for (uint32_t i = 0; i < g.high; ++i) {
+    Exec& e = g.execs_table[i];
+    if (e.used && e.has_group && e.group == group) {
+      return &e;
+    }
+  }
+  return nullptr;
+}
+
+}  // namespace
+
+bool group_lives(const Exec& e) {
+  char text[64];
+  return e.has_group && read_group(e, "cgroup.events", text, sizeof text) > 0 &&
+         value_of(text, "populated ") != 0;
+}
+
+int32_t note_killed() {
+  if (g.no_memory_controller) {
+    return -1;
+  }
+  struct {
+    int32_t signo, error, code, pad, pid, uid, status;
+    char rest[128 - 28];
+  } info = {};  // siginfo_t of a SIGCHLD
+  struct rusage usage = {};
+  constexpr int kNoWait = 0x01000000 | 4 | 1;  // WNOWAIT | WEXITED | WNOHANG, wait.h
+  long err = sys(__NR_waitid, 0 /* P_ALL */, 0, &info, kNoWait | __WALL, &usage);
+  if (err < 0 || info.pid <= 0) {
+    return -1;
+  }
+  if (info.status != SIGKILL || info.code != 2 /* CLD_KILLED */) {
+    return info.pid;
+  }
+  char text[wire::kIdSize + 16];
+  Exec* e = read_proc(info.pid, "cgroup", text, sizeof text) > 0 ? exec_of_group(text) : nullptr;
+  uint64_t bytes = (uint64_t)usage.ru_maxrss * 1024;
+  if (e == nullptr || bytes <= e->info.biggest_bytes) {
+    return info.pid;
+  }
+  char name[sizeof e->info.biggest_name + 1];
+  long n = read_proc(info.pid, "comm", name, sizeof name);
+  if (n > 1) {
+    name[n - 1] = 0;  // its newline
+    memset(e->info.biggest_name, 0, sizeof e->info.biggest_name);
+    memcpy(e->info.biggest_name, name, (size_t)n);
+    e->info.biggest_bytes = bytes;
+  }
+  return info.pid;
+}
+
 void read_group_end(Exec& e) {
-  if (!e.has_group || g.no_memory_controller) {
+  if (!e.has_group) {
+    return;
+  }
+  if (!g.no_cpu_controller) {
+    read_cpu(e);
+  }
+  if (g.no_memory_controller) {
     return;
   }
   char text[512];

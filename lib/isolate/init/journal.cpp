@@ -26,8 +26,7 @@ bool journal_write(wire::Record type, const char* px, uint64_t value, const wire
   record.magic = wire::kJournalMagic;
   record.type = (uint16_t)type;
   record.size = sizeof record;
-  record.mono_ns = clock_ns(CLOCK_BOOTTIME);
-  record.wall_ns = clock_ns(CLOCK_REALTIME);
+  take_times(record.mono_ns, record.wall_ns);
   Text(record.px, sizeof record.px).add(px);
   record.value = value;
   if (info != nullptr) {

@@ -12,12 +12,13 @@ constexpr uint64_t kSegmentMin = 64 * 1024;
 constexpr uint64_t kSegmentMax = 8u << 20;
 constexpr uint64_t kSegmentUnlimited = 64u << 20;
 
+// At `good`, which is the end of what is whole; what lies behind it is overwritten or cut.
 bool write_whole(int fd, const IoVec* iov, int count, uint64_t& good) {
   uint64_t size = 0;
   for (int i = 0; i < count; ++i) {
     size += iov[i].size;
   }
-  long n = sys(__NR_writev, fd, iov, count);
+  long n = sys(__NR_pwritev, fd, iov, count, good, 0);
   if (n == (long)size) {
     good += size;
     return true;
@@ -28,34 +29,17 @@ bool write_whole(int fd, const IoVec* iov, int count, uint64_t& good) {
   return false;
 }
 
-constexpr char kSpare[] = ".spare";
-constexpr uint64_t kSpareIdle = 2 * kMs;      // after the last one was used
+constexpr uint32_t kSpares = 6;               // what a burst of execs may take
+constexpr uint64_t kSpareIdle = 2 * kMs;      // after the last exec
 constexpr uint64_t kSpareRetry = 1000 * kMs;  // on a full disk
 
-int take_spare(const char* name) {
-  g.spare_log = false;
-  g.spare_at = now_ns() + kSpareIdle;
-  long fd = sys(__NR_renameat2, g.logs, kSpare, g.logs, name, 1 /* RENAME_NOREPLACE */);
-  if (fd >= 0) {
-    fd = openat(g.logs, name, O_WRONLY | O_NOFOLLOW | O_APPEND);
-    if (fd < 0) {
-      sys(__NR_unlinkat, g.logs, name, 0);
-    }
-  }
-  return (int)fd;
+void spare_name(uint32_t number, char (&name)[16]) {
+  Text(name, sizeof name).add(".spare").add(number);
 }
 
-// Opens segment `index`; the open one is closed only when the new one is usable.
-int open_segment(Exec& e, uint32_t index) {
-  char name[wire::kIdSize + 16];
-  segment_name(e.px, index, name);
-  long fd = g.spare_log ? take_spare(name) : -ENOENT;
-  if (fd < 0) {
-    fd = openat(g.logs, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW | O_APPEND, 0600);
-  }
-  if (fd < 0) {
-    return (int)-fd;
-  }
+uint32_t held_spare() { return g.next != nullptr ? g.next->log.spare : 0; }
+
+bool write_header(const Exec& e, int fd, uint32_t index, uint64_t& good) {
   wire::SegmentHeader head = {};
   head.magic = wire::kSegmentMagic;
   head.version = wire::kVersion;
@@ -69,8 +53,20 @@ int open_segment(Exec& e, uint32_t index) {
   }
   head.crc = wire::crc32c(&head, sizeof head);
   IoVec iov = {&head, sizeof head};
+  good = 0;
+  return write_whole(fd, &iov, 1, good);
+}
+
+// Opens segment `index`; the open one is closed only when the new one is usable.
+int open_segment(Exec& e, uint32_t index) {
+  char name[wire::kIdSize + 16];
+  segment_name(e.px, index, name);
+  long fd = openat(g.logs, name, O_WRONLY | O_CREAT | O_EXCL | O_NOFOLLOW, 0600);
+  if (fd < 0) {
+    return (int)-fd;
+  }
   uint64_t good = 0;
-  if (!write_whole((int)fd, &iov, 1, good)) {
+  if (!write_header(e, (int)fd, index, good)) {
     close((int)fd);
     sys(__NR_unlinkat, g.logs, name, 0);
     return ENOSPC;
@@ -89,11 +85,15 @@ void drop_oldest(Exec& e) {
     char name[wire::kIdSize + 16];
     segment_name(e.px, e.log.first, name);
     struct stat st = {};
-    if (sys(__NR_newfstatat, g.logs, name, &st, kAtSymlinkNofollow) >= 0) {
-      e.log.kept -= min((uint64_t)st.st_size, e.log.kept);
-      g.log_bytes -= min((uint64_t)st.st_size, g.log_bytes);
+    long err = sys(__NR_newfstatat, g.logs, name, &st, kAtSymlinkNofollow);
+    if (err >= 0) {
+      err = sys(__NR_unlinkat, g.logs, name, 0);
     }
-    sys(__NR_unlinkat, g.logs, name, 0);
+    if (err < 0 && err != -ENOENT) {
+      return;  // tried again behind the next frame: a reader would wait for ever before a hole
+    }
+    e.log.kept -= min((uint64_t)st.st_size, e.log.kept);
+    g.log_bytes -= min((uint64_t)st.st_size, g.log_bytes);
     ++e.log.first;
     e.log.dropped = true;
   }
@@ -114,8 +114,7 @@ bool append(Exec& e, wire::Kind kind, const void* data, uint32_t size) {
   frame.magic = wire::kFrameMagic;
   frame.seq = log.seq;
   frame.offset = log.offset;
-  frame.mono_ns = clock_ns(CLOCK_BOOTTIME);
-  frame.wall_ns = clock_ns(CLOCK_REALTIME);
+  take_times(frame.mono_ns, frame.wall_ns);
   frame.length = size;
   frame.kind = (uint8_t)kind;
   frame.flags = e.exited && kind != wire::Kind::exit ? wire::kFrameLate : 0;
@@ -146,21 +145,82 @@ int log_open(Exec& e, uint64_t cap, bool unlimited) {
   limit = limit < kSegmentMin ? kSegmentMin : limit;
   log.limit = unlimited ? kSegmentUnlimited : min(limit, kSegmentMax);
   log.seq = 1;
-  return open_segment(e, 0);
+  if (log.fd < 0) {
+    return open_segment(e, 0);
+  }
+  return 0;
+}
+
+uint64_t log_spare_due() {
+  uint32_t goal = min(g.started_count + 2, kSpares);
+  uint32_t have = held_spare() != 0 ? 1 : 0;
+  for (uint32_t i = 1; i <= kSpares; ++i) {
+    have += g.spares >> i & 1;
+  }
+  return g.logs < 0 || have >= goal ? kNever : have == 0 ? g.spare_retry : g.spare_at;
 }
 
 void log_make_spare() {
-  // It is renamed before anything is written to it: one of an earlier life is empty too.
-  long err = sys(__NR_mknodat, g.logs, kSpare, kModeRegular | 0600, 0);
-  g.spare_log = err >= 0 || err == -EEXIST;
-  g.spare_at = now_ns() + kSpareRetry;
+  uint32_t number = 1;
+  while ((g.spares >> number & 1) != 0 || number == held_spare()) {
+    ++number;
+  }
+  char name[16];
+  spare_name(number, name);
+  // One of an earlier life may be there; nobody has it open.
+  long fd = openat(g.logs, name, O_WRONLY | O_CREAT | O_TRUNC | O_NOFOLLOW, 0600);
+  // Room for the header is taken now: a full disk shows before the clone, not behind it.
+  wire::SegmentHeader blank = {};
+  bool good = fd >= 0 && write((int)fd, &blank, sizeof blank) == (long)sizeof blank;
+  close((int)fd);
+  g.spares |= good ? 1u << number : 0;
+  g.spare_retry = good ? 0 : now_ns() + kSpareRetry;
+}
+
+void log_prepare(Exec& e) {
+  for (uint32_t number = 1; number <= kSpares && e.log.fd < 0; ++number) {
+    if ((g.spares >> number & 1) != 0) {
+      char name[16];
+      spare_name(number, name);
+      g.spares &= ~(1u << number);
+      e.log.fd = (int)openat(g.logs, name, O_WRONLY | O_NOFOLLOW);
+      e.log.spare = e.log.fd >= 0 ? number : 0;
+    }
+  }
+}
+
+int log_name(Exec& e) {
+  g.spare_at = now_ns() + kSpareIdle;
+  if (e.log.spare == 0) {
+    return 0;
+  }
+  if (!write_header(e, e.log.fd, 0, e.log.good)) {
+    return EIO;
+  }
+  e.log.kept = e.log.good;
+  g.log_bytes += e.log.good;
+  char from[16];
+  spare_name(e.log.spare, from);
+  char to[wire::kIdSize + 16];
+  segment_name(e.px, 0, to);
+  long err = sys(__NR_renameat2, g.logs, from, g.logs, to, 1 /* RENAME_NOREPLACE */);
+  if (err < 0) {
+    return (int)-err;
+  }
+  e.log.spare = 0;
+  return 0;
 }
 
 void log_discard(Exec& e) {
   if (e.log.fd >= 0) {
     char name[wire::kIdSize + 16];
     segment_name(e.px, 0, name);
-    sys(__NR_unlinkat, g.logs, name, 0);
+    if (e.log.spare != 0) {
+      g.spares |= 1u << e.log.spare;
+      e.log.spare = 0;
+    } else {
+      sys(__NR_unlinkat, g.logs, name, 0);
+    }
     g.log_bytes -= min(e.log.kept, g.log_bytes);
     close_fd(e.log.fd);
   }

@@ -10,6 +10,9 @@ namespace {
 
 constexpr int kReapsPerTurn = 256;
 
+uint64_t turn_mono = 0;
+uint64_t turn_wall = 0;
+
 Exec* exec_of_pid(int32_t pid) {
   for (uint32_t i = 0; i < g.high; ++i) {
     Exec& e = g.execs_table[i];
@@ -36,7 +39,7 @@ void reap() {
     }
     int status = 0;
     struct rusage usage = {};
-    long pid = sys(__NR_wait4, -1, &status, WNOHANG | __WALL, &usage);
+    long pid = sys(__NR_wait4, note_killed(), &status, WNOHANG | __WALL, &usage);
     if (pid == -EINTR) {
       continue;
     }
@@ -52,9 +55,8 @@ void reap() {
 }
 
 void child_event() {
-  struct signalfd_siginfo info[8];
-  while (read(g.child_signals, info, sizeof info) > 0) {
-  }
+  struct signalfd_siginfo info;  // one SIGCHLD is pending at most
+  read(g.child_signals, &info, sizeof info);
   reap();
   // Whoever was reaped may have been the last of a group. Not at once: a workload that sheds
   // orphans all the time must not cost a rmdir of every group for each of them.
@@ -102,10 +104,10 @@ void dispatch(const struct epoll_event& event) {
 }
 
 int wait_ms() {
-  if (g.reap_more) {
+  if (g.reap_more || g.prepare_due || g.retired_count != 0) {
     return 0;
   }
-  uint64_t next = g.spare_log || g.logs < 0 ? kNever : g.spare_at;
+  uint64_t next = log_spare_due();
   for (uint32_t i = 0; i < g.high; ++i) {
     if (g.execs_table[i].used) {
       next = min(next, due_at(g.execs_table[i]));
@@ -134,11 +136,32 @@ void settle_due() {
       settle(e);
     }
   }
-  if (!g.spare_log && g.logs >= 0 && now_ns() >= g.spare_at) {
-    log_make_spare();
-  }
   while (g.high > 0 && !g.execs_table[g.high - 1].used) {
     --g.high;
+  }
+}
+
+// While a child is on its way to its program there is time: for what the next exec needs, and to
+// take away the groups of those that ended.
+void chores() {
+  close_retired();
+  if (!g.prepare_due) {
+    uint64_t due = log_spare_due();
+    if (due == 0 || (due != kNever && due <= now_ns())) {
+      log_make_spare();
+      g.prepare_due = true;
+    }
+    return;
+  }
+  prepare_next();
+  if (g.prepare_due) {
+    return;
+  }
+  for (uint32_t i = 0; i < g.high; ++i) {
+    Exec& e = g.execs_table[i];
+    if (e.used && e.rmdir_at != 0 && e.rmdir_tries == 0) {
+      e.rmdir_at = now_ns();
+    }
   }
 }
 
@@ -175,6 +198,15 @@ bool watch(int fd, uint32_t events, What what, uint16_t generation, uint32_t ind
   return sys(__NR_epoll_ctl, g.epoll, EPOLL_CTL_ADD, fd, &event) >= 0;
 }
 
+void take_times(uint64_t& mono, uint64_t& wall) {
+  if (turn_mono == 0) {
+    turn_mono = clock_ns(CLOCK_BOOTTIME);
+    turn_wall = clock_ns(CLOCK_REALTIME);
+  }
+  mono = turn_mono;
+  wall = turn_wall;
+}
+
 void end_init() {
   journal_write(wire::Record::init_end, "", 0, nullptr);
   exit_group(0);
@@ -195,18 +227,22 @@ void run_loop(const wire::Ready& ready) {
   if (g.conns[0].fd >= 0) {
     watch(g.conns[0].fd, EPOLLIN, What::conn, 0, 0);
   }
-  g.spare_at = now_ns() + 2 * kMs;  // the first exec comes at once
   journal_open();
   journal_write(wire::Record::init_start, "", wire::kVersion, nullptr);
   broadcast(wire::Type::ready, &ready, sizeof ready);
+  g.prepare_due = true;
   for (;;) {
     struct epoll_event events[64];
     long n = sys(__NR_epoll_pwait, g.epoll, events, 64, wait_ms(), nullptr, 8);
+    turn_mono = 0;
     for (long i = 0; i < n; ++i) {
       dispatch(events[i]);
     }
     if (g.reap_more) {
       reap();
+    }
+    if (n == 0) {
+      chores();
     }
     settle_due();
     announce_appended();

@@ -105,6 +105,7 @@ extern "C" [[noreturn]] void talon_init_main() {
   g.conns[0].fd = kept(wire::Slot::conn);
   g.conns[0].authed = true;
   take_limits();
+  sys(__NR_umask, 022);  // the execs' too; init names the mode of all that it makes
   run_loop(result.ready);
 }
 

@@ -11,6 +11,7 @@ constexpr unsigned long kFionread = 0x541B;  // ioctl_tty(2)
 constexpr long kSmallRead = 4096;
 constexpr uint8_t kSmallRow = 16;      // small reads in a row, each within
 constexpr uint64_t kRowGap = 4 * kMs;  // of the one before it
+constexpr uint64_t kRmdirLater = 2 * kMs;
 
 int& fd_of(Exec& e, int which) { return which == 0 ? e.out_fd : e.err_fd; }
 
@@ -79,8 +80,29 @@ void stop_gathering(Exec& e, int which) {
   }
 }
 
+// The terminal of a live process whose watcher has not caught up is left alone. It is not watched
+// then: a hang-up would show again and again.
+bool hold(Exec& e) {
+  if (e.held || !e.tty || !e.alive || e.info.out_bytes < e.flow_limit || e.gather_at[0] != 0) {
+    return e.held;
+  }
+  struct epoll_event unused = {};
+  sys(__NR_epoll_ctl, g.epoll, EPOLL_CTL_DEL, e.out_fd, &unused);
+  e.held = true;
+  return true;
+}
+
+void release_hold(Exec& e) {
+  if (e.held && e.out_fd >= 0) {
+    e.held = !watch(e.out_fd, EPOLLIN, What::out, e.generation, index_of(e));
+  }
+}
+
 // Returns whether the pipe may hold more that is to be read now.
 bool read_once(Exec& e, int which) {
+  if (hold(e)) {
+    return false;
+  }
   int& fd = fd_of(e, which);
   long n = read(fd, g_io, sizeof g_io);
   if (n == -EINTR) {
@@ -92,7 +114,11 @@ bool read_once(Exec& e, int which) {
   }
   if (n <= 0) {  // EOF; EIO: the terminal has no other end any more
     e.must_read[which] = 0;
-    unwatch_close(fd);
+    if (e.tty) {
+      unwatch_close(fd);
+    } else {
+      retire(fd);
+    }
     return false;
   }
   e.must_read[which] -= min((uint64_t)n, e.must_read[which]);
@@ -142,14 +168,25 @@ void announce_end(Exec& e) {
   wire::Ended ended = {};
   memcpy(ended.px, e.px, sizeof e.px);
   broadcast(wire::Type::ended, &ended, sizeof ended);
-  remove_group(e);
+  e.rmdir_at = now_ns() + kRmdirLater;  // or when the next one has been cloned: see loop.cpp
 }
 
-bool drained(const Exec& e) {
+bool drained(Exec& e) {
+  uint64_t now = now_ns();
+  // All of a group that ran out of memory is killed; which of them was the biggest is known when
+  // all are reaped.
+  if ((e.exit_flags & wire::kOom) != 0 && now < e.drain_until) {
+    if (now < e.quiet_at) {
+      return false;
+    }
+    if (group_lives(e)) {
+      e.quiet_at = now + kMs;
+      return false;
+    }
+  }
   if (closed(e)) {
     return true;
   }
-  uint64_t now = now_ns();
   return e.must_read[0] == 0 && e.must_read[1] == 0 && (now >= e.quiet_at || now >= e.drain_until);
 }
 
@@ -241,6 +278,23 @@ void check_times(Exec& e) {
 
 }  // namespace
 
+void set_flow(Exec& e, uint64_t limit, uint32_t conn) {
+  e.flow_limit = limit;
+  e.flow_conn = conn;
+  if (e.info.out_bytes < limit) {
+    release_hold(e);
+  }
+}
+
+void forget_flow(uint32_t conn) {
+  for (uint32_t i = 0; i < g.high; ++i) {
+    Exec& e = g.execs_table[i];
+    if (e.used && e.flow_limit != wire::kNoLimit && e.flow_conn == conn) {
+      set_flow(e, wire::kNoLimit, conn);
+    }
+  }
+}
+
 void output_event(Exec& e, int which) {
   if (fd_of(e, which) >= 0) {
     read_turn(e, which);
@@ -256,6 +310,7 @@ void reaped(Exec& e, int status, const struct rusage& usage) {
   }
   e.alive = false;
   --g.live;
+  release_hold(e);
   if (e.failed) {
     announce_failure(e);
     free_block(e);

@@ -15,9 +15,9 @@ constexpr unsigned long kTcgets = 0x5401;
 constexpr unsigned long kTcsets = 0x5402;
 constexpr unsigned long kPtmxDevice = 0x502;  // makedev(5, 2)
 
-void act_as(const User& user) {
-  sys(__NR_setfsgid, user.gid);
-  sys(__NR_setfsuid, user.uid);
+void act_as(uint32_t uid, uint32_t gid) {
+  sys(__NR_setfsgid, gid);
+  sys(__NR_setfsuid, uid);
 }
 
 // init's own id is in no map, so setfsuid cannot name it; setreuid(-1, -1) makes fsuid = euid.
@@ -41,45 +41,30 @@ int one_pipe(int& read_end, int& write_end) {
   return 0;
 }
 
-int status_pipe(Exec& e, ChildContext& child) {
-  int fds[2];
-  long err = sys(__NR_pipe2, fds, O_CLOEXEC | O_NONBLOCK);
-  if (err < 0) {
-    return (int)-err;
-  }
-  e.status_fd = fds[0];
-  child.status = fds[1];
-  return 0;
+int watch_end(const Exec& e, int fd, What what) {
+  return watch(fd, EPOLLIN, what, e.generation, index_of(e)) ? 0 : ENOMEM;
 }
 
-int plain_pipes(Exec& e, const User& user, bool want_stdin, ChildContext& child) {
-  act_as(user);
-  int error = one_pipe(e.out_fd, child.out);
-  error = error != 0 ? error : one_pipe(e.err_fd, child.err);
-  if (error == 0 && want_stdin) {
-    error = one_pipe(child.in, e.in_fd);
-  }
+void drop_output(Exec& e) {
+  unwatch_close(e.out_fd);
+  unwatch_close(e.err_fd);
+  close_fd(e.ends.out);
+  close_fd(e.ends.err);
+}
+
+int stdin_pipe(Exec& e, const User& user) {
+  act_as(user.uid, user.gid);
+  int error = one_pipe(e.ends.in, e.in_fd);
   act_as_init();
-  if (error != 0) {
-    return error;
-  }
-  set_nonblock(e.out_fd);
-  set_nonblock(e.err_fd);
-  if (e.in_fd >= 0) {
+  if (error == 0) {
     set_nonblock(e.in_fd);
-  } else {
-    long null = dup_from(0, 3);
-    if (null < 0) {
-      return (int)-null;
-    }
-    child.in = (int)null;
   }
-  return 0;
+  return error;
 }
 
 // The size is set and UTF-8 editing on before the first byte can run.
-int terminal(Exec& e, const User& user, ChildContext& child) {
-  act_as(user);
+int terminal(Exec& e, const User& user) {
+  act_as(user.uid, user.gid);
   long master = openat(kAtFdcwd, "/dev/pts/ptmx", O_RDWR | O_NOCTTY | O_NONBLOCK | O_NOFOLLOW);
   act_as_init();
   if (master < 0) {
@@ -103,40 +88,89 @@ int terminal(Exec& e, const User& user, ChildContext& child) {
   if (err < 0) {
     return (int)-err;
   }
-  act_as(user);
+  act_as(user.uid, user.gid);
   long peer = sys(__NR_ioctl, master, kTiocgptpeer, O_RDWR | O_NOCTTY | O_CLOEXEC);
   act_as_init();
   if (peer < 0) {
     return (int)-peer;
   }
-  child.in = (int)peer;
-  child.out = (int)peer;
-  child.err = (int)peer;
+  e.ends.in = e.ends.out = e.ends.err = (int)peer;
   long input = dup_from((int)master, 3);
   if (input < 0) {
     return (int)-input;
   }
   e.in_fd = (int)input;
-  return 0;
+  return watch_end(e, e.out_fd, What::out);
 }
 
 }  // namespace
 
-int make_pipes(Exec& e, const User& user, bool want_stdin, ChildContext& child) {
-  int error = status_pipe(e, child);
+int make_status(Exec& e) {
+  if (e.status_fd >= 0) {
+    return 0;
+  }
+  int fds[2];
+  long err = sys(__NR_pipe2, fds, O_CLOEXEC | O_NONBLOCK);
+  if (err < 0) {
+    return (int)-err;
+  }
+  e.status_fd = fds[0];
+  e.ends.status = fds[1];
+  int error = watch_end(e, e.status_fd, What::status);
+  if (error != 0) {
+    close_fd(e.status_fd);
+    close_fd(e.ends.status);
+  }
+  return error;
+}
+
+int make_output(Exec& e, uint32_t uid, uint32_t gid) {
+  if (e.out_fd >= 0 && e.pipe_uid == uid && e.pipe_gid == gid) {
+    return 0;
+  }
+  drop_output(e);
+  e.pipe_uid = uid;
+  e.pipe_gid = gid;
+  act_as(uid, gid);
+  int error = one_pipe(e.out_fd, e.ends.out);
+  error = error != 0 ? error : one_pipe(e.err_fd, e.ends.err);
+  act_as_init();
+  if (error == 0) {
+    set_nonblock(e.out_fd);
+    set_nonblock(e.err_fd);
+    error = watch_end(e, e.out_fd, What::out);
+    error = error != 0 ? error : watch_end(e, e.err_fd, What::err);
+  }
+  if (error != 0) {
+    drop_output(e);
+  }
+  return error;
+}
+
+int make_pipes(Exec& e, const User& user, bool want_stdin) {
+  int error = make_status(e);
   if (error != 0) {
     return error;
   }
-  return e.tty ? terminal(e, user, child) : plain_pipes(e, user, want_stdin, child);
+  if (e.tty) {
+    drop_output(e);
+    return terminal(e, user);
+  }
+  error = make_output(e, user.uid, user.gid);
+  return error == 0 && want_stdin ? stdin_pipe(e, user) : error;
 }
 
-void close_child_ends(ChildContext& child) {
-  close(child.in);
-  if (!child.tty) {
-    close(child.out);
-    close(child.err);
+void close_child_ends(Exec& e) {
+  if (e.tty && e.ends.out >= 0) {  // all three are one descriptor
+    e.ends.out = e.ends.err = -1;
   }
-  close(child.status);
+  if (e.ends.in > 0) {
+    close(e.ends.in);
+  }
+  close_fd(e.ends.out);
+  close_fd(e.ends.err);
+  close_fd(e.ends.status);
+  e.ends.in = 0;
 }
 
 }  // namespace talon::init

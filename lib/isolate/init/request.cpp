@@ -27,12 +27,16 @@ int end_exec(const wire::EndExec& request) {
   if (e->alive) {
     e->end_signal = -1;
   }
-  if (request.grace_ms == 0) {
+  if (request.grace_ms == 0 || g.paused) {  // who stands still cannot use a grace
     kill_group(*e);
     return 0;
   }
   e->term_sent = true;
   e->kill_at = active_now() + min(request.grace_ms, 1ull << 40) * kMs;
+  if (e->tty) {  // a shell at a terminal ignores TERM
+    signal_exec(*e, SIGHUP, wire::Scope::all);
+    signal_exec(*e, SIGCONT, wire::Scope::all);
+  }
   signal_exec(*e, SIGTERM, wire::Scope::all);
   return 0;
 }
@@ -72,12 +76,21 @@ int resize(const wire::Resize& request) {
   return 0;
 }
 
+void flow(uint32_t conn, const wire::Flow& request) {
+  Exec* e = find_exec(request.px);
+  if (e != nullptr && e->tty) {
+    set_flow(*e, request.limit, conn);
+  }
+}
+
 int mark(const wire::Mark& request) {
   bool pause = request.paused != 0;
   if (pause == g.paused) {
     return 0;
   }
-  if (!journal_write(pause ? wire::Record::paused : wire::Record::resumed, "", 0, nullptr)) {
+  // A full disk may refuse a pause; what is paused must always be able to go on.
+  if (!journal_write(pause ? wire::Record::paused : wire::Record::resumed, "", 0, nullptr) &&
+      pause) {
     return ENOSPC;
   }
   uint64_t now = now_ns();
@@ -165,6 +178,14 @@ bool handle_frame(uint32_t conn, const wire::Header& head, const unsigned char* 
         return false;
       }
       answer(conn, head, mark(request));
+      return true;
+    }
+    case wire::Type::flow: {
+      wire::Flow request;
+      if (!take(head, payload, request)) {
+        return false;
+      }
+      flow(conn, request);
       return true;
     }
     case wire::Type::shutdown:

@@ -62,6 +62,15 @@ struct Log {
   uint64_t lost;      // output bytes that wait for a `lost` frame
   uint64_t retry_at;  // CLOCK_MONOTONIC; 0 = the disk took the last frame
   bool dropped;       // something was lost at any time
+  uint32_t spare;     // the file is still logs/.spare<n>; 0 = it has its name
+};
+
+// The child's ends of its pipes, until it has been cloned.
+struct ChildEnds {
+  int in;  // 0 = the null device that init itself has
+  int out;
+  int err;
+  int status;
 };
 
 struct Exec {
@@ -78,7 +87,7 @@ struct Exec {
   bool end_due;
   bool journal_started_due;
   bool journal_exit_due;
-  bool has_group;    // x/<px> exists
+  bool has_group;    // x/<group> exists
   bool stdin_open;   // more may come by StdinData
   bool close_stdin;  // close it when what is queued is written
   uint8_t rmdir_tries;
@@ -88,7 +97,12 @@ struct Exec {
   int status_fd;
   int out_fd;  // stdout, or the PTY's master
   int err_fd;
-  int in_fd;            // our end of stdin; with a PTY a duplicate of the master
+  int in_fd;  // our end of stdin; with a PTY a duplicate of the master
+  ChildEnds ends;
+  uint32_t pipe_uid;  // that out and err were made for
+  uint32_t pipe_gid;
+  uint32_t group;       // number of its cgroup
+  int group_dir;        // until the clone
   uint32_t flags;       // wire::ExecFlags
   uint32_t exit_flags;  // wire::ExitFlags so far
   uint16_t cols;
@@ -133,6 +147,10 @@ struct Exec {
   uint64_t last_read[2];
   uint8_t small_reads[2];  // in a row
 
+  uint64_t flow_limit;  // output bytes up to which the terminal is read
+  uint32_t flow_conn;   // whose limit it is
+  bool held;            // the limit is reached: out_fd is not watched
+
   uint64_t max_output;
   int32_t end_signal;  // the last signal asked for by talond; -1 = end_exec
   wire::ExitInfo info;
@@ -153,15 +171,25 @@ struct State {
   uint64_t child_nofile_soft;  // RLIMIT_NOFILE as the plan set it: children get it back
   uint64_t child_nofile_hard;
   uint64_t journal_size;
-  uint64_t log_bytes;  // in all logs of this life
-  bool spare_log;      // logs/.spare exists: the next exec's first segment
-  uint64_t spare_at;   // when to make one
-  uint32_t live;       // execs whose process is not reaped
-  uint32_t high;       // slots [0, high) may be in use
+  uint64_t log_bytes;      // in all logs of this life
+  Exec* next;              // a free slot in which what the next exec needs is made, or null
+  bool prepare_due;        // make it when nothing else is to be done
+  uint32_t groups;         // the number given last
+  uint32_t spares;         // bit n: logs/.spare<n> is there and free
+  uint64_t spare_at;       // when to make more of them
+  uint64_t spare_retry;    // when to make one if there is none
+  uint32_t started_count;  // execs so far
+  int retired[32];         // descriptors to close
+  uint32_t retired_count;
+  uint32_t last_uid;  // of the last exec: the next one's pipes are made for it
+  uint32_t last_gid;
+  uint32_t live;  // execs whose process is not reaped
+  uint32_t high;  // slots [0, high) may be in use
   bool paused;
   bool appended;  // a log grew in this turn of the loop
   bool reap_more;
   bool no_memory_controller;  // learned at the first exec
+  bool no_cpu_controller;
   uint64_t paused_since;
   uint64_t paused_total;
   Conn conns[kMaxConns];
@@ -180,6 +208,8 @@ Exec* find_exec(const char* px);
 bool watch(int fd, uint32_t events, What what, uint16_t generation, uint32_t index);
 
 // loop.cpp
+// CLOCK_BOOTTIME and CLOCK_REALTIME as they were when this turn of the loop first asked.
+void take_times(uint64_t& mono, uint64_t& wall);
 [[noreturn]] void run_loop(const wire::Ready& ready);
 [[noreturn]] void end_init();
 
@@ -208,8 +238,13 @@ struct ExecInput {
 void start_exec(uint32_t conn, const wire::Header& head, const wire::Exec& request,
                 const ExecInput& input);
 void status_event(Exec& e);  // the child has exec'd, failed to, or died
+// A piece of what the next exec will need; g.prepare_due says whether more is to be made. What
+// fails is left to that exec.
+void prepare_next();
 void release_exec(Exec& e);  // the slot is free afterwards
 void unwatch_close(int& fd);
+void retire(int& fd);  // the same, the closing itself when there is time
+void close_retired();
 
 void refuse_exec(uint32_t conn, uint64_t request, const char* px, wire::Stage stage, int error);
 
@@ -245,6 +280,7 @@ void child_main(void* context);
 
 // block.cpp
 inline constexpr size_t kChildStack = 16 * 1024;
+void prepare_block();      // the next one's memory is there, not to be faulted in
 int map_request(Exec& e);  // 0 or errno
 struct User;
 int fill_block(Exec& e, const wire::Exec& request, const User& user);  // 0 or errno
@@ -264,23 +300,33 @@ struct User {
 int resolve_user(const char* text, User& user);  // 0 or errno
 
 // pipes.cpp
-int make_pipes(Exec& e, const User& user, bool want_stdin, ChildContext& child);  // 0 or errno
-void close_child_ends(ChildContext& child);
+// Each makes what is not there yet, and watches it; 0 or errno.
+int make_status(Exec& e);
+int make_output(Exec& e, uint32_t uid, uint32_t gid);
+int make_pipes(Exec& e, const User& user, bool want_stdin);
+void close_child_ends(Exec& e);
 
 // group.cpp: the exec's cgroup
-int make_group(Exec& e, const wire::Exec& request, int& dir);  // 0 or errno
-int signal_exec(Exec& e, int number, wire::Scope scope);       // 0 or errno
+int make_group(Exec& e);                                    // if there is none; 0 or errno
+int limit_group(const Exec& e, const wire::Exec& request);  // 0 or errno
+int signal_exec(Exec& e, int number, wire::Scope scope);    // 0 or errno
 void kill_group(Exec& e);
 void remove_group(Exec& e);  // tries; on EBUSY sets rmdir_at
 void read_group_end(Exec& e);
+bool group_lives(const Exec& e);  // a process that is not a zombie is in it
+// Looks at the child that is to be reaped next, while it still has a name; its pid, or -1.
+int32_t note_killed();
 bool memory_is_tight();
 
 // log.cpp
-int log_open(Exec& e, uint64_t cap, bool unlimited);  // 0 or errno
-// Makes the empty file that the next log_open renames: a create may have to look for an inode
-// for long (ext4, after many deletes), so it is done while nothing waits.
+// logs/.spare<n>: files with room for a header. A create may have to look for an inode for long
+// (ext4, after many deletes), so they are made while nothing waits. Of the time when one is due.
+uint64_t log_spare_due();
 void log_make_spare();
-void log_discard(Exec& e);  // unlinks what log_open made
+void log_prepare(Exec& e);                            // opens one if there is one
+int log_open(Exec& e, uint64_t cap, bool unlimited);  // 0 or errno
+int log_name(Exec& e);                                // gives it its name; 0 or errno
+void log_discard(Exec& e);                            // unlinks what log_open made
 void log_output(Exec& e, wire::Kind kind, const void* data, uint32_t size);
 bool log_mark(Exec& e, wire::Kind kind, const void* data, uint32_t size);  // resize, exit, end
 bool log_flush_lost(Exec& e);  // true when no lost bytes are left unreported
@@ -296,6 +342,8 @@ bool journal_write(wire::Record type, const char* px, uint64_t value, const wire
 
 // output.cpp: reading pipes, the end rule
 void output_event(Exec& e, int which);
+void set_flow(Exec& e, uint64_t limit, uint32_t conn);
+void forget_flow(uint32_t conn);  // the connection is gone: so are its limits
 void reaped(Exec& e, int status, const struct rusage& usage);
 void settle(Exec& e);            // whatever is due now: exit, end, retries, release
 uint64_t due_at(const Exec& e);  // CLOCK_MONOTONIC time of the next settle(), kNever if none
@@ -303,7 +351,7 @@ uint64_t due_at(const Exec& e);  // CLOCK_MONOTONIC time of the next settle(), k
 // stdin.cpp
 void stdin_pump(Exec& e);
 inline void stdin_event(Exec& e) { stdin_pump(e); }
-void stdin_frame(uint32_t conn, const wire::Header& head, const wire::StdinData& data,
+void stdin_frame(uint32_t conn, const wire::Header& head, wire::StdinData data,
                  const unsigned char* bytes);
 void stdin_drop(Exec& e, int error);  // closes it and answers what waits
 

@@ -41,6 +41,15 @@ void set_watch(Exec& e, bool wanted) {
   }
 }
 
+// A recording of what is typed shows it where the terminal took it.
+long write_input(Exec& e, const void* bytes, size_t size) {
+  long n = write(e.in_fd, bytes, (size_t)min(size, wire::kMaxFrame));
+  if (n > 0 && e.tty && (e.flags & wire::kExecRecordInput) != 0) {
+    log_mark(e, wire::Kind::input, bytes, (uint32_t)n);
+  }
+  return n;
+}
+
 // One write of what comes next. Returns what write(2) said.
 long write_next(Exec& e) {
   if (e.head_left != 0) {
@@ -49,7 +58,7 @@ long write_next(Exec& e) {
     if (have <= 0) {
       return -EIO;
     }
-    long n = write(e.in_fd, g_scratch, (size_t)have);
+    long n = write_input(e, g_scratch, (size_t)have);
     if (n > 0) {
       e.head_at += (uint64_t)n;
       e.head_left -= (uint64_t)n;
@@ -60,7 +69,7 @@ long write_next(Exec& e) {
     }
     return n;
   }
-  long n = write(e.in_fd, e.in_buffer + e.in_begin, e.in_size);
+  long n = write_input(e, e.in_buffer + e.in_begin, e.in_size);
   if (n > 0) {
     e.in_begin += (uint32_t)n;
     e.in_size -= (uint32_t)n;
@@ -117,7 +126,7 @@ uint32_t write_through(Exec& e, const unsigned char* bytes, uint32_t size) {
   if (e.head_left != 0 || e.in_size != 0 || size == 0) {
     return 0;
   }
-  long n = write(e.in_fd, bytes, size);
+  long n = write_input(e, bytes, size);
   if (n <= 0) {
     return 0;
   }
@@ -128,7 +137,10 @@ uint32_t write_through(Exec& e, const unsigned char* bytes, uint32_t size) {
 
 // errno for a frame that cannot be taken; of it no more is kept then than
 // the next acknowledgement says.
-int take_frame(Exec& e, const wire::StdinData& data, const unsigned char* bytes) {
+int take_frame(Exec& e, wire::StdinData& data, const unsigned char* bytes) {
+  if (data.offset == wire::kStdinAppend) {
+    data.offset = e.stdin_queued;
+  }
   if (data.offset > e.stdin_queued) {
     return EINVAL;
   }
@@ -192,7 +204,7 @@ void stdin_drop(Exec& e, int error) {
   e.ack_count = 0;
 }
 
-void stdin_frame(uint32_t conn, const wire::Header& head, const wire::StdinData& data,
+void stdin_frame(uint32_t conn, const wire::Header& head, wire::StdinData data,
                  const unsigned char* bytes) {
   uint16_t generation = g.conns[conn].generation;
   Exec* e = find_exec(data.px);

@@ -31,6 +31,31 @@ long attach_tree(Setup& s, const PlanStep& step) {
   return sys(__NR_move_mount, slot_fd(step.slot), "", kAtFdcwd, s.tree, MOVE_MOUNT_F_EMPTY_PATH);
 }
 
+long join_net_ns() {
+  struct {
+    CmsgHdr head;
+    int fd;
+  } control = {};
+  char byte = 0;
+  IoVec iov = {&byte, 1};
+  MsgHdr msg = {};
+  msg.iov = &iov;
+  msg.iov_count = 1;
+  msg.control = &control;
+  msg.control_size = sizeof control;
+  long n = sys(__NR_recvmsg, slot_fd(wire::Slot::conn), &msg, kMsgCmsgCloexec);
+  if (n <= 0) {
+    return n < 0 ? n : -ECONNRESET;  // talond has given up
+  }
+  if (msg.control_size < sizeof(CmsgHdr) + sizeof(int) || control.head.level != kSolSocket ||
+      control.head.type != kScmRights) {
+    return -EBADMSG;
+  }
+  long err = sys(__NR_setns, control.fd, CLONE_NEWNET);
+  close(control.fd);
+  return err;
+}
+
 // MS_MOVE over the spawner's empty root: nothing lies under it that `..` could reach.
 long enter_root(const Setup& s) {
   long err = sys(__NR_chdir, s.tree);
@@ -104,7 +129,7 @@ long run_step(Setup& s, const PlanStep& step) {
   const char* text = step.str != 0 ? text_of(s, step) : "";
   switch ((Op)step.op) {
     case Op::join_cgroup_ns: return sys(__NR_setns, slot_fd(step.slot), CLONE_NEWCGROUP);
-    case Op::join_net_ns: return sys(__NR_setns, slot_fd(step.slot), CLONE_NEWNET);
+    case Op::join_net_ns: return join_net_ns();
     case Op::attach_tree: return attach_tree(s, step);
     case Op::mount_proc: {
       long fd = mount_new(s, "proc", step.a == 1 ? "subset" : nullptr, "pid",

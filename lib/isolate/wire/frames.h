@@ -1,11 +1,21 @@
 #pragma once
 // The frames between talond and talon-init, over SOCK_SEQPACKET. Freestanding: no libc, no
 // allocation, plain little-endian structs without padding holes. One message = one Header and
-// its payload; descriptors travel as SCM_RIGHTS. A golden byte file in tests/unit/isolate/wire
-// pins each struct; an older init keeps working, so a change here is a new kVersion and a
-// decoder for the old one. Both sides treat the other's bytes as hostile: check() first.
+// its payload; descriptors travel as SCM_RIGHTS. Both sides treat the other's bytes as hostile:
+// check() first.
 //
-// talond -> init:  hello exec stdin signal end_exec resize mark shutdown
+// Versions. A sandbox outlives the talond that made it, so a newer talond speaks with every init
+// since version 1, and reads what it wrote (log_format.h). init knows its own version alone.
+// - hello and hello_ok stay version 1 and as they are for ever: HelloOk::version says what this
+//   init speaks, and talond writes and reads all later frames of the connection in that version.
+// - Every other change is a new kVersion: of a struct, of a number, of a meaning, and a new type or
+//   flag as well, since an init closes the connection on what it does not know. Fields named
+//   reserved are 0 and not looked at; they may get a meaning whose 0 is what was before.
+// - Who raises kVersion keeps encoder, decoder and segment reader of the old one and adds a file to
+//   tests/kernel/frozen. What lies there is never changed: it is what runs at our users'.
+// Golden files in tests/unit/isolate/golden pin each struct of today.
+//
+// talond -> init:  hello exec stdin signal end_exec resize mark flow shutdown
 // init -> talond:  ready failed hello_ok started exec_failed exited ended stdin_ack done resync
 
 #include <stddef.h>
@@ -37,6 +47,7 @@ enum class Type : uint16_t {
   shutdown = 21,     // no payload: journal init_end and exit 0 (the caller kills the group)
   done = 22,         // Done: the answer to signal, end_exec, resize, mark
   resync = 23,       // no payload: events were dropped on this connection; read the journal
+  flow = 24,         // Flow, without an answer
 };
 
 struct Header {
@@ -79,6 +90,7 @@ enum ExecFlags : uint32_t {
   kExecScript = 4,        // a second descriptor came along: the child gets it as fd 3
   kExecUnlimitedLog = 8,  // log_cap is 0 on purpose (run: max_output bounds it)
   kExecService = 16,      // reserved for services
+  kExecRecordInput = 64,  // what is typed into the terminal goes into its log too
   kExecInline = 32,       // the strings follow the frame; no memfd, no inline stdin
 };
 
@@ -114,8 +126,8 @@ struct Exec {
 
 struct Started {
   char px[kIdSize];
-  int32_t pid;  // inside the sandbox
-  uint32_t reserved;
+  int32_t pid;     // inside the sandbox
+  uint32_t group;  // its cgroup is x/<group>; 0 = it has none (or not said)
 };
 
 enum class Stage : uint32_t { request = 1, user, cwd, log, cgroup, pipe, clone, too_many, paused };
@@ -140,16 +152,22 @@ struct ExitInfo {
   int32_t code;    // -1 when ended by a signal
   int32_t signal;  // 0 when it exited
   uint32_t flags;
-  int32_t exec_errno;  // with kNotStarted
-  uint64_t user_us;
-  uint64_t system_us;
+  int32_t exec_errno;   // with kNotStarted
+  uint64_t user_us;     // of the whole group where the CPU controller counts it, else of the
+  uint64_t system_us;   // exec's own process and what it waited for (rusage)
   uint64_t max_rss_kb;  // of the exec's own process and what it waited for
   uint64_t peak_bytes;  // memory.peak of the group, 0 if unknown
   uint64_t out_bytes;   // stdout (or tty) bytes read; those past max_output do not count
   uint64_t err_bytes;
   uint64_t duration_ns;
+  uint64_t throttled;     // CPU periods in which the group had used up its quota
+  uint64_t throttled_us;  // how long it then stood still
+  // Of the processes that SIGKILL ended and init reaped, the one with the most resident memory: in
+  // an exec that ran out of memory the one to blame.
+  uint64_t biggest_bytes;
+  char biggest_name[16];  // its comm, NUL-terminated
 };
-static_assert(sizeof(ExitInfo) == 72);
+static_assert(sizeof(ExitInfo) == 112);
 
 struct Exited {
   char px[kIdSize];
@@ -168,6 +186,7 @@ struct StdinData {
   uint32_t length;
 };
 inline constexpr uint32_t kStdinClose = 1;
+inline constexpr uint64_t kStdinAppend = ~0ull;  // as offset: behind what init has, whoever sent it
 inline constexpr uint32_t kStdinFrame = 32 * 1024;  // bytes in one frame
 // At most this many bytes and frames unacknowledged.
 inline constexpr uint32_t kStdinWindow = 128 * 1024;
@@ -200,6 +219,14 @@ struct Resize {
   uint16_t rows;
   uint32_t reserved;
 };
+
+// A terminal is read no further than `limit` bytes of output while the connection that said so
+// lives: then whoever prints waits, as for any slow terminal. Whoever must not wait says kNoLimit.
+struct Flow {
+  char px[kIdSize];
+  uint64_t limit;  // LogFrame::offset
+};
+inline constexpr uint64_t kNoLimit = ~0ull;
 
 struct Mark {
   uint32_t paused;  // 1 paused, 0 resumed

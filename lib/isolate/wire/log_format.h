@@ -29,6 +29,7 @@ enum class Kind : uint8_t {
   lost = 5,    // LostPayload: bytes of the process that never reached the log
   exit = 6,    // ExitInfo
   end = 7,     // no payload: no writer is left
+  input = 8,   // what was typed into the terminal (kExecRecordInput)
 };
 
 inline constexpr uint8_t kFrameLate = 1;  // written after the exit frame
@@ -84,7 +85,7 @@ struct JournalRecord {
   uint32_t magic;
   uint32_t crc;  // crc32c of the record with this field 0
   uint16_t type;
-  uint16_t size;  // of the whole record: 144
+  uint16_t size;  // of the whole record: 184
   uint32_t reserved;
   uint64_t mono_ns;
   uint64_t wall_ns;
@@ -93,6 +94,6 @@ struct JournalRecord {
   ExitInfo info;
   uint64_t spare;
 };
-static_assert(sizeof(JournalRecord) == 144);
+static_assert(sizeof(JournalRecord) == 184);
 
 }  // namespace talon::wire

@@ -17,7 +17,7 @@ inline constexpr int kFdBase = 16;
 inline constexpr int kPlanFd = kFdBase - 1;
 
 enum class Slot : uint32_t {
-  conn = 0,      // SEQPACKET end whose other end is talond's first connection
+  conn = 0,      // SEQPACKET end whose other end is talond's first connection; see join_net_ns
   listener = 1,  // bound, not yet listening: init.sock
   event = 2,     // eventfd: +1 per batch appended to a log
   lease = 3,     // OFD-locked id lease; init only keeps it open
@@ -26,16 +26,16 @@ enum class Slot : uint32_t {
   execs = 6,     // detached clone of the cgroup directory x/
   files = 7,     // second clone of the tree, handed over at adoption
   tree = 8,      // the root tree, moved to /
-  netns = 9,
-  userns = 10,
-  cgroupns = 11,
-  count = 12,
+  userns = 9,
+  cgroupns = 10,
+  count = 11,
 };
 inline constexpr uint32_t kKeptSlots = 0xff;  // 0..7
 
 enum class Op : uint32_t {
   join_cgroup_ns = 1,  // setns(slot, CLONE_NEWCGROUP)
-  join_net_ns = 2,     // setns(slot, CLONE_NEWNET)
+  join_net_ns = 2,     // waits for the namespace, the one descriptor of the first message on conn,
+                       // and joins it: it takes longest to make
   attach_tree = 3,     // move_mount(slot -> str, a directory of the spawner's root)
   mount_proc = 4,      // fsopen/fsmount proc at <tree>/proc; a: 1 = subset=pid
   mask_file = 5,       // bind the tree's /dev/null over proc-relative path str, if it exists

@@ -263,6 +263,59 @@ TEST_CASE("log: a torn tail is not there yet") {
   }
 }
 
+// What init does to the directory when a log rotates (init/log.cpp), step by step and byte by byte.
+// A reader that came before and one that comes now both see the same whole prefix, with a mark
+// where the oldest segment has gone; when the rest is there both go on to the same end.
+TEST_CASE("log: a rotation that was cut at any byte and between any two steps") {
+  Writer w;
+  const std::string text[] = {"oldest ", "older ", "last before ", "first behind ", "end"};
+  std::string first = w.segment(0);
+  first += w.frame(Kind::out, text[0]);
+  std::string second = w.segment(1);
+  second += w.frame(Kind::out, text[1]) + w.frame(Kind::out, text[2]);
+  const std::string head = w.segment(2);
+  const std::string frame = w.frame(Kind::out, text[3]);
+  const std::string after = w.frame(Kind::out, text[4]);
+  const std::string third = head + frame;
+  const std::string whole = text[0] + text[1] + text[2];
+  // The segment is made, then written up to `cut`; then the oldest one goes.
+  for (std::size_t cut = 0; cut <= third.size() + 1; ++cut) {
+    const bool dropped = cut > third.size();
+    INFO("cut at " << cut);
+    LogDir dir;
+    dir.put("pxa.0", first);
+    dir.put("pxa.1", second);
+    LogReader early = open_log(dir);
+    CHECK(joined(read_all(early)) == whole);
+    LogReader slow = open_log(dir);
+    std::vector<LogEntry> slow_seen;
+    REQUIRE(slow.read(slow_seen, 1));
+    dir.put("pxa.2", third.substr(0, cut));
+    if (dropped) {
+      std::filesystem::remove(dir.file("pxa.0"));
+    }
+    const std::string behind = cut >= third.size() ? text[3] : "";
+    LogReader late = open_log(dir);
+    const auto now = read_all(late);
+    CHECK(joined(now) == (dropped ? text[1] + text[2] : whole) + behind);
+    CHECK((now.front().kind == Kind::lost) == dropped);
+    if (dropped) {
+      CHECK(now.front().lost_bytes == text[0].size());
+    }
+    CHECK(joined(read_all(early)) == behind);
+    CHECK(early.cursor() == late.cursor());
+    const auto rest = read_all(slow);
+    CHECK(joined(slow_seen) + joined(rest) == whole + behind);
+    CHECK(isolate::end_of_log(dir.fd(), "pxa").value_or(Cursor{}) == late.cursor());
+    CHECK(isolate::last_output(dir.fd(), "pxa", 4).value_or("") ==
+          (behind.empty() ? "ore " : "ind "));
+    // The write that was under way is whole after all.
+    dir.put("pxa.2", third + after);
+    CHECK(joined(read_all(early)) == (behind.empty() ? text[3] : "") + text[4]);
+    CHECK(joined(read_all(late)) == (behind.empty() ? text[3] : "") + text[4]);
+  }
+}
+
 TEST_CASE("log: damage ends the read with what was good") {
   LogDir dir;
   Writer w;
@@ -333,6 +386,28 @@ TEST_CASE("log: cursors as text") {
   }
 }
 
+TEST_CASE("log: the last output is found from the newest segments alone") {
+  LogDir dir;
+  Writer w;
+  CHECK(isolate::last_output(dir.fd(), "pxa", 100).error().code == Code::not_found);
+  CHECK(isolate::last_output(dir.fd(), "../x", 100).error().code == Code::not_found);
+  dir.put("pxa.0", w.segment(0) + w.frame(Kind::out, "first\n") + w.frame(Kind::err, "second\n"));
+  CHECK(isolate::last_output(dir.fd(), "pxa", 100).value() == "first\nsecond\n");
+  CHECK(isolate::last_output(dir.fd(), "pxa", 7).value() == "second\n");
+  CHECK(isolate::last_output(dir.fd(), "pxa", 3).value() == "nd\n");
+  // The newest is short: the one before it is read too, older ones are not even opened.
+  dir.put("pxa.1", w.segment(1) + w.frame(Kind::out, "third\n"));
+  dir.put("pxa.2", w.segment(2) + w.frame(Kind::tty, "fourth\n"));
+  CHECK(isolate::last_output(dir.fd(), "pxa", 100).value() == "third\nfourth\n");
+  // Long enough by itself.
+  dir.put("pxa.3", w.segment(3) + w.frame(Kind::out, std::string(300, 'x')));
+  CHECK(isolate::last_output(dir.fd(), "pxa", 4).value() == "xxxx");
+  // The first ones are gone, as when the log's cap was reached.
+  std::filesystem::remove(dir.file("pxa.0"));
+  std::filesystem::remove(dir.file("pxa.1"));
+  CHECK(isolate::last_output(dir.fd(), "pxa", 304).value() == "rth\n" + std::string(300, 'x'));
+}
+
 TEST_CASE("journal: records, a torn tail, damage") {
   LogDir dir;
   std::uint64_t offset = 0;
@@ -347,22 +422,23 @@ TEST_CASE("journal: records, a torn tail, damage") {
   REQUIRE(chunk->records.size() == 1);
   CHECK(std::string(chunk->records[0].px) == "pxa");
   CHECK_FALSE(chunk->damaged);
-  CHECK(offset == 144);
+  CHECK(offset == sizeof(wire::JournalRecord));
   dir.put("journal", a + b);
   chunk = isolate::read_journal(dir.fd(), offset);
   REQUIRE(chunk);
   REQUIRE(chunk->records.size() == 1);
   CHECK(std::string(chunk->records[0].px) == "pxb");
-  CHECK(offset == 288);
+  CHECK(offset == 2 * sizeof(wire::JournalRecord));
   std::string bad = a + b + a;
-  bad[150] = static_cast<char>(bad[150] ^ 1);
+  char& inside = bad[sizeof(wire::JournalRecord) + 6];
+  inside = static_cast<char>(inside ^ 1);
   dir.put("journal", bad);
   offset = 0;
   chunk = isolate::read_journal(dir.fd(), offset);
   REQUIRE(chunk);
   CHECK(chunk->records.size() == 1);
   CHECK(chunk->damaged);
-  CHECK(offset == 144);
+  CHECK(offset == sizeof(wire::JournalRecord));
 }
 
 TEST_CASE("log: forged content never harms the reader") {

@@ -123,8 +123,8 @@ TEST_CASE("groups are cleared before ids change, and KEEPCAPS is set before") {
 TEST_CASE("every slot used exists, and no step uses a kept slot by mistake") {
   for (const SandboxSpec& spec : specs()) {
     for (const Step& step : make_plan(spec, host(), limits::kIdBase).steps) {
-      const bool needs = step.op == Op::join_cgroup_ns || step.op == Op::join_net_ns ||
-                         step.op == Op::join_user_ns || step.op == Op::attach_tree;
+      const bool needs = step.op == Op::join_cgroup_ns || step.op == Op::join_user_ns ||
+                         step.op == Op::attach_tree;
       CHECK((step.slot != Slot::count) == needs);
       if (needs) {
         CHECK((wire::kKeptSlots >> static_cast<unsigned>(step.slot) & 1) == 0);

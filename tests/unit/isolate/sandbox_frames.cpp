@@ -40,9 +40,11 @@ TEST_CASE("good frames become events") {
   wire::Started started{};
   std::memcpy(started.px, "pxabc", 6);
   started.pid = 12;
+  started.group = 34;
   const auto event = decode(frame(wire::Type::started, started)).value();
   CHECK(std::get<event::Started>(event).px == "pxabc");
   CHECK(std::get<event::Started>(event).pid == 12);
+  CHECK(std::get<event::Started>(event).group == 34);
   CHECK(std::get<event::Started>(event).request == 7);
 
   CHECK(std::get<event::Exited>(decode(frame(wire::Type::exited, exited())).value()).info.code ==

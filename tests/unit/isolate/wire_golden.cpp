@@ -56,7 +56,21 @@ T with_px() {
 }
 
 wire::ExitInfo exit_info() {
-  return {-1, 9, wire::kTimedOut | wire::kLostOutput, 13, 101, 102, 103, 104, 105, 106, 107};
+  return {.code = -1,
+          .signal = 9,
+          .flags = wire::kTimedOut | wire::kLostOutput,
+          .exec_errno = 13,
+          .user_us = 101,
+          .system_us = 102,
+          .max_rss_kb = 103,
+          .peak_bytes = 104,
+          .out_bytes = 105,
+          .err_bytes = 106,
+          .duration_ns = 107,
+          .throttled = 108,
+          .throttled_us = 109,
+          .biggest_bytes = 110,
+          .biggest_name = "python3"};
 }
 
 }  // namespace
@@ -131,6 +145,9 @@ TEST_CASE("wire: frames keep their bytes") {
   resize.cols = 132;
   resize.rows = 43;
   golden("frame_resize", resize);
+  auto flow = with_px<wire::Flow>();
+  flow.limit = 0x0102030405060708;
+  golden("frame_flow", flow);
   golden("frame_mark", wire::Mark{1, 0});
   golden("frame_done", wire::Done{3, 0});
 }
