@@ -3,11 +3,14 @@
 #include <dirent.h>
 #include <fcntl.h>
 #include <fmt/format.h>
+#include <poll.h>
 #include <sys/stat.h>
+#include <sys/sysmacros.h>
 #include <time.h>
 #include <unistd.h>
 
 #include <algorithm>
+#include <array>
 #include <cerrno>
 #include <charconv>
 #include <cmath>
@@ -22,11 +25,19 @@ namespace {
 
 constexpr const char* kUsed[] = {"cpu", "memory", "pids", "io"};
 constexpr std::uint64_t kInitMemoryMin = 4ull << 20;  // decision 16
-// What init and the pages of its logs may use beside the execs' limit. Execs are limited by x/: what
-// they leave behind in /dev/shm belongs to no process, and at the sandbox's own limit the kernel
-// would find nobody but init to kill for it.
+// What init and the pages of its logs may use beside the execs' limit. Execs are limited by x/:
+// what they leave behind in /dev/shm belongs to no process, and at the sandbox's own limit the
+// kernel would find nobody but init to kill for it.
 constexpr std::uint64_t kInitReserve = 8ull << 20;
 constexpr std::uint64_t kCpuPeriodUs = 100'000;
+// x/memory.high: this part of the limit below it, page cache is taken back and PSI shows pressure
+// before anything is killed. No larger: past it the kernel lets an allocating process sleep, for a
+// time that grows with the square of the excess (mm/memcontrol.c, calculate_high_delay). At 1/64
+// that is at most HZ/64 for each 256 KiB, so a hog that nothing can be taken back from reaches its
+// limit in a second for 4 GiB and is ended; at 1/8 it would stand there for minutes, neither dead
+// nor alive.
+constexpr std::uint64_t kSoftPart = 64;
+constexpr double kWeightPerCore = 100;  // cpu.weight of one core: the kernel's default
 
 bool contains(const auto& list, std::string_view name) {
   return std::ranges::find(list, name) != std::end(list);
@@ -104,6 +115,18 @@ bool parse_number(std::string_view text, std::uint64_t& value) {
   return std::from_chars(text.data(), text.data() + text.size(), value).ec == std::errc{};
 }
 
+// Of a flat keyed file: lines of "key value".
+std::optional<std::uint64_t> value_of(const std::string& text, std::string_view key) {
+  const auto all = words(text);
+  std::uint64_t value = 0;
+  for (std::size_t i = 0; i + 1 < all.size(); i += 2) {
+    if (all[i] == key && parse_number(all[i + 1], value)) {
+      return value;
+    }
+  }
+  return std::nullopt;
+}
+
 std::optional<std::uint64_t> read_number(int dir, const char* name) {
   const auto text = read_file_at(dir, name, 4096);
   std::uint64_t value = 0;
@@ -135,8 +158,22 @@ std::vector<std::string> controllers_of(const std::string& group) {
   return text ? words(*text) : std::vector<std::string>{};
 }
 
-Result<CgroupRoot> CgroupRoot::open(const std::string& place, const std::string& instance) {
+std::string disk_of(const std::string& path) {
+  struct stat info{};
+  if (stat(path.c_str(), &info) != 0 || major(info.st_dev) == 0) {
+    return {};
+  }
+  const std::string device =
+      fmt::format("/sys/dev/block/{}:{}/", major(info.st_dev), minor(info.st_dev));
+  const bool part = access((device + "partition").c_str(), F_OK) == 0;
+  const auto number = read_file_at(AT_FDCWD, device + (part ? "../dev" : "dev"), 64);
+  return number ? number->substr(0, number->find('\n')) : std::string{};
+}
+
+Result<CgroupRoot> CgroupRoot::open(const std::string& place, const std::string& instance,
+                                    std::string disk) {
   CgroupRoot root;
+  root.disk_ = std::move(disk);
   const auto enable = [](const std::string& group) {
     for (const std::string& name : controllers_of(group)) {
       if (contains(kUsed, name)) {
@@ -175,21 +212,30 @@ Result<> CgroupRoot::check(const Limits& limits) const {
   };
   TALON_CHECK(need(limits.memory_bytes.has_value(), "memory", "memory"));
   TALON_CHECK(need(limits.cpu_cores.has_value(), "cpu", "cpu"));
-  return need(limits.pids.has_value(), "pids", "the number of processes");
+  TALON_CHECK(need(limits.pids.has_value(), "pids", "the number of processes"));
+  const bool io = limits.io_read || limits.io_write;
+  TALON_CHECK(need(io, "io", "disk traffic"));
+  if (io && disk_.empty()) {
+    return fail(Code::unenforceable,
+                "disk traffic cannot be limited: io.max needs a block device, and the data "
+                "directory's file system is not on one that is known");
+  }
+  return {};
 }
 
 Result<std::vector<std::string>> CgroupRoot::list() const { return subdirectories(dir_.get()); }
 
 namespace {
 
-Result<CgroupApplied> write_limits(const CgroupRoot& root, int group, const Limits& limits) {
+Result<CgroupApplied> write_limits(const CgroupRoot& root, const std::string& disk, int group,
+                                   const Limits& limits) {
   CgroupApplied out;
   if (root.has("memory")) {
     TALON_CHECK(write_file_at(group, "memory.oom.group", "0"));
   }
   if (limits.memory_bytes) {
-    TALON_CHECK(write_file_at(group, "memory.max",
-                              std::to_string(*limits.memory_bytes + kInitReserve)));
+    TALON_CHECK(
+        write_file_at(group, "memory.max", std::to_string(*limits.memory_bytes + kInitReserve)));
     // Without it the limit would be memory plus all of the host's swap. Kernels without swap
     // accounting have no such file.
     if (auto swap = write_file_at(group, "memory.swap.max", "0");
@@ -202,8 +248,12 @@ Result<CgroupApplied> write_limits(const CgroupRoot& root, int group, const Limi
     const auto quota = static_cast<std::uint64_t>(
         std::llround(*limits.cpu_cores * static_cast<double>(kCpuPeriodUs)));
     // The kernel refuses less than a millisecond.
-    const std::string text = fmt::format("{} {}", std::max<std::uint64_t>(quota, 1000), kCpuPeriodUs);
+    const std::string text =
+        fmt::format("{} {}", std::max<std::uint64_t>(quota, 1000), kCpuPeriodUs);
     TALON_CHECK(write_file_at(group, "cpu.max", text));
+    // When the processors are short, each sandbox gets its share in proportion to its quota.
+    const double weight = std::clamp(*limits.cpu_cores * kWeightPerCore, 1.0, 10'000.0);
+    TALON_CHECK(write_file_at(group, "cpu.weight", std::to_string(std::llround(weight))));
     out.cpu_millicores = {
         .value = static_cast<std::uint64_t>(std::llround(*limits.cpu_cores * 1000)),
         .enforced = true,
@@ -214,6 +264,18 @@ Result<CgroupApplied> write_limits(const CgroupRoot& root, int group, const Limi
               .asked = limits.pids.has_value()};
   if (out.pids.enforced) {
     TALON_CHECK(write_file_at(group, "pids.max", std::to_string(out.pids.value)));
+  }
+  std::string io;
+  const auto add_io = [&io](const char* key, const auto& wish, LimitState& state) {
+    if (wish) {
+      io += fmt::format(" {}={}", key, *wish);
+      state = {.value = *wish, .enforced = true, .asked = true};
+    }
+  };
+  add_io("rbps", limits.io_read, out.io_read);
+  add_io("wbps", limits.io_write, out.io_write);
+  if (!io.empty()) {
+    TALON_CHECK(write_file_at(group, "io.max", disk + io));
   }
   return out;
 }
@@ -231,7 +293,7 @@ Result<CgroupTree> CgroupRoot::make(const std::string& id, const Limits& limits,
   auto filled = [&]() -> Result<> {
     TALON_TRY(dir, open_at(dir_.get(), id, O_RDONLY | O_DIRECTORY));
     tree.dir_ = std::move(dir);
-    TALON_TRY(applied, write_limits(*this, tree.dir_.get(), limits));
+    TALON_TRY(applied, write_limits(*this, disk_, tree.dir_.get(), limits));
     tree.applied_ = applied;
     for (const char* name : {"init", "x"}) {
       if (mkdirat(tree.dir_.get(), name, 0755) != 0) {
@@ -276,6 +338,17 @@ CgroupApplied read_limits(int group) {
     take(out.pids, *pids);
     out.pids.asked = *pids != limits::kPidsDefault;
   }
+  // "8:0 rbps=1048576 wbps=max riops=max wiops=max"
+  for (const std::string& word : words(read_file_at(group, "io.max", 4096).value_or(""))) {
+    std::uint64_t value = 0;
+    if (word.size() > 5 && parse_number(std::string_view{word}.substr(5), value)) {
+      if (word.starts_with("rbps=")) {
+        take(out.io_read, value);
+      } else if (word.starts_with("wbps=")) {
+        take(out.io_write, value);
+      }
+    }
+  }
   return out;
 }
 
@@ -290,15 +363,15 @@ Result<CgroupTree> CgroupTree::open(const std::string& path) {
   return tree;
 }
 
-Limits CgroupTree::asked() const {
+Limits CgroupTree::repeated() const {
   Limits out;
-  if (applied_.memory.asked) {
+  if (applied_.memory.enforced) {
     out.memory_bytes = applied_.memory.value;
   }
-  if (applied_.cpu_millicores.asked) {
+  if (applied_.cpu_millicores.enforced) {
     out.cpu_cores = static_cast<double>(applied_.cpu_millicores.value) / 1000;
   }
-  if (applied_.pids.asked) {
+  if (applied_.pids.enforced) {
     out.pids = applied_.pids.value;
   }
   return out;
@@ -323,22 +396,39 @@ Result<> CgroupTree::enable_controllers(const std::vector<std::string>& controll
   }
   TALON_CHECK(std::move(done));
   TALON_CHECK(write_file_at(dir_.get(), "x/cgroup.subtree_control", text));
-  if (applied_.memory.enforced) {
-    TALON_CHECK(write_file_at(dir_.get(), "x/memory.max", std::to_string(applied_.memory.value)));
-  }
   if (contains(controllers, "memory")) {
     TALON_CHECK(write_file_at(dir_.get(), "init/memory.min", std::to_string(kInitMemoryMin)));
   }
-  return {};
+  return limit_execs();
+}
+
+Result<> CgroupTree::limit_execs() const {
+  if (!applied_.memory.enforced) {
+    return {};
+  }
+  const std::uint64_t most = applied_.memory.value;
+  TALON_CHECK(write_file_at(dir_.get(), "x/memory.max", std::to_string(most)));
+  return write_file_at(dir_.get(), "x/memory.high", std::to_string(most - most / kSoftPart));
+}
+
+Result<> CgroupRoot::limit(CgroupTree& tree, const Limits& limits) const {
+  TALON_CHECK(check(limits));
+  TALON_TRY(applied, write_limits(*this, disk_, tree.dir_.get(), limits));
+  tree.applied_ = applied;
+  return tree.limit_execs();
 }
 
 Result<CgroupStats> CgroupTree::stats() const {
   CgroupStats out;
   TALON_TRY(cpu, read_file_at(dir_.get(), "cpu.stat", 4096));
-  constexpr std::string_view kKey = "usage_usec ";
-  if (const auto at = cpu.find(kKey); at != std::string::npos) {
-    std::from_chars(cpu.data() + at + kKey.size(), cpu.data() + cpu.size(), out.cpu_usage_us);
-  }
+  out.cpu_usage_us = value_of(cpu, "usage_usec").value_or(0);
+  out.throttled = value_of(cpu, "nr_throttled");
+  out.throttled_us = value_of(cpu, "throttled_usec");
+  const auto killed = [this](const char* file) {
+    return value_of(read_file_at(dir_.get(), file, 4096).value_or(""), "oom_kill").value_or(0);
+  };
+  out.oom_kills = killed("memory.events");
+  out.init_oom_kills = killed("init/memory.events");
   out.memory_bytes = read_number(dir_.get(), "memory.current");
   out.memory_peak_bytes = read_number(dir_.get(), "memory.peak");
   out.pids = read_number(dir_.get(), "pids.current");
@@ -346,6 +436,37 @@ Result<CgroupStats> CgroupTree::stats() const {
     out.processes = count_processes(execs->get());
   }
   return out;
+}
+
+Result<> CgroupTree::freeze(bool frozen, std::chrono::milliseconds deadline) const {
+  TALON_CHECK(write_file_at(dir_.get(), "x/cgroup.freeze", frozen ? "1" : "0"));
+  if (!frozen) {
+    return {};
+  }
+  const auto until = std::chrono::steady_clock::now() + deadline;
+  TALON_TRY(events, open_at(dir_.get(), "x/cgroup.events", O_RDONLY));
+  for (;;) {
+    std::array<char, 256> text{};
+    if (pread(events.get(), text.data(), text.size() - 1, 0) < 0) {
+      return fail_sys(errno, "read cgroup.events");
+    }
+    if (std::string_view{text.data()}.find("frozen 1") != std::string_view::npos) {
+      return {};
+    }
+    const auto left =
+        std::chrono::ceil<std::chrono::milliseconds>(until - std::chrono::steady_clock::now());
+    pollfd change{.fd = events.get(), .events = POLLPRI, .revents = 0};
+    if (left.count() <= 0 || poll(&change, 1, static_cast<int>(left.count())) == 0) {
+      (void)write_file_at(dir_.get(), "x/cgroup.freeze", "0");
+      return fail(Code::timeout, fmt::format("a process does not stand still within {} ms: it "
+                                             "waits in the kernel for a disk or a device",
+                                             deadline.count()));
+    }
+  }
+}
+
+bool CgroupTree::frozen() const {
+  return read_number(dir_.get(), "x/cgroup.freeze").value_or(0) == 1;
 }
 
 Result<> CgroupTree::kill() const {

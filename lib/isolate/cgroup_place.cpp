@@ -56,8 +56,8 @@ std::string own_group() {
   return text->substr(begin, text->find('\n', begin) - begin);
 }
 
-// Whether a group can be made in `place`: by making one. Who makes one anyway only looks whether the
-// mount is writable.
+// Whether a group can be made in `place`: by making one. Who makes one anyway only looks whether
+// the mount is writable.
 bool can_make(const std::string& place, Place mode) {
   if (mode == Place::take) {
     return access(place.c_str(), W_OK) == 0;

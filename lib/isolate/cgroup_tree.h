@@ -4,6 +4,7 @@
 
 #include <fcntl.h>
 
+#include <chrono>
 #include <string>
 #include <vector>
 
@@ -22,6 +23,10 @@ std::string find_cgroup_mount();
 enum class Place { look, take };
 Result<std::string> choose_cgroup_place(const std::string& configured, Place mode);
 
+// "major:minor" of the whole disk that `path` lies on, which io.max wants; "" where the file system
+// is not on one (tmpfs, overlay, btrfs).
+std::string disk_of(const std::string& path);
+
 // Names in <group>/cgroup.controllers.
 std::vector<std::string> controllers_of(const std::string& group);
 
@@ -30,18 +35,22 @@ class CgroupTree;
 class CgroupRoot {
  public:
   // Makes `place`/talon-`instance` and enables the controllers talon uses, as far as they exist.
-  static Result<CgroupRoot> open(const std::string& place, const std::string& instance);
+  // `disk` as of disk_of(), "" = not known.
+  static Result<CgroupRoot> open(const std::string& place, const std::string& instance,
+                                 std::string disk = {});
 
   const std::string& path() const { return path_; }
   const std::vector<std::string>& controllers() const { return controllers_; }
   bool has(std::string_view controller) const;
 
-  // 422 for an asked-for limit whose controller is missing.
+  // 422 for an asked-for limit whose controller or disk is missing.
   Result<> check(const Limits& limits) const;
 
   // Makes <id>/ with its limits, init/ and x/; nothing runs in it yet. On failure nothing is
   // left. `init_id`: the host id that init will have.
   Result<CgroupTree> make(const std::string& id, const Limits& limits, std::uint32_t init_id) const;
+  // Writes the limits of a group that was made with none (a pool's) and has its controllers.
+  Result<> limit(CgroupTree& tree, const Limits& limits) const;
 
   // Names of the groups in it.
   Result<std::vector<std::string>> list() const;
@@ -49,6 +58,7 @@ class CgroupRoot {
  private:
   std::string path_;
   DirFd dir_;
+  std::string disk_;
   std::vector<std::string> controllers_;
 };
 
@@ -60,8 +70,8 @@ class CgroupTree {
   const std::string& path() const { return path_; }
   const DirFd& dir() const { return dir_; }
   const CgroupApplied& applied() const { return applied_; }
-  // The limits that were asked for: each exec's own group repeats them.
-  Limits asked() const;
+  // What each exec's own group repeats, because runtimes look for their limits there.
+  Limits repeated() const;
   Result<DirFd> open_init() const { return open_at(dir_.get(), "init", O_RDONLY | O_DIRECTORY); }
   Result<DirFd> open_execs() const { return open_at(dir_.get(), "x", O_RDONLY | O_DIRECTORY); }
 
@@ -69,6 +79,13 @@ class CgroupTree {
   Result<> enable_controllers(const std::vector<std::string>& controllers) const;
 
   Result<CgroupStats> stats() const;
+
+  // Freezes the execs, x/ as a whole, or lets them go; init is not among them (decision 15).
+  // Freezing waits until the kernel says that every process stands: timeout when one does not,
+  // and then they go on.
+  Result<> freeze(bool frozen, std::chrono::milliseconds deadline) const;
+  // What was asked for last.
+  bool frozen() const;
 
   // 1 to cgroup.kill: every process in it and below, whatever it is doing.
   Result<> kill() const;
@@ -78,6 +95,7 @@ class CgroupTree {
 
  private:
   friend class CgroupRoot;
+  Result<> limit_execs() const;
   std::string path_;
   DirFd dir_;
   CgroupApplied applied_;

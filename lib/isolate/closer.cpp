@@ -44,15 +44,20 @@ Closer::~Closer() {
   }
 }
 
-void Closer::close(std::string name, UniqueFd fd) {
+void Closer::later(std::string name, Job job) {
   {
-    const std::lock_guard guard{mutex_};
-    queue_.emplace_back(std::move(name), std::move(fd));
+    std::unique_lock lock{mutex_};
+    changed_.wait(lock, [this] { return queue_.size() < kMost; });
+    queue_.emplace_back(std::move(name), std::move(job));
     if (!thread_.joinable()) {
       start();
     }
   }
   changed_.notify_all();
+}
+
+void Closer::close(std::string name, UniqueFd fd) {
+  later(std::move(name), [held = std::move(fd)]() mutable { held.reset(); });
 }
 
 void Closer::settle(const std::string& name) {
@@ -75,11 +80,12 @@ void Closer::run() {
     if (queue_.empty()) {
       return;
     }
-    auto [name, fd] = std::move(queue_.front());
+    auto [name, job] = std::move(queue_.front());
     queue_.pop_front();
     at_work_ = std::move(name);
     lock.unlock();
-    fd.reset();
+    job();
+    job = {};
     lock.lock();
     at_work_.clear();
     changed_.notify_all();

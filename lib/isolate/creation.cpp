@@ -19,6 +19,7 @@
 #include <charconv>
 #include <cstring>
 
+#include "base/fault.h"
 #include "isolate/kernel/mount.h"
 #include "isolate/kernel/pidfd.h"
 
@@ -89,6 +90,7 @@ Result<UniqueFd> bind_unix(int dir, const char* name) {
     return fail_sys(errno, "make init.sock");
   }
   TALON_TRY(address, socket_address(dir, name));
+  fchmod(sock.get(), 0600);  // the name gets this mode (unix(7)); its directory is closed as well
   if (bind(sock.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) {
     return fail_sys(errno, "bind init.sock");
   }
@@ -122,8 +124,10 @@ bool parse_nonce(std::string_view text, std::uint8_t (&out)[16]) {
   return true;
 }
 
-Creation::Creation(Launcher::Impl& launcher, const SandboxSpec& spec, const SandboxDirs& dirs)
-    : launcher_(launcher), spec_(spec), dirs_(dirs) {}
+Creation::Creation(Launcher::Impl& launcher, SandboxSpec spec)
+    : launcher_(launcher), spec_(std::move(spec)) {
+  last_mark_ = monotonic_ns();
+}
 
 Creation::~Creation() {
   if (done_) {
@@ -147,20 +151,21 @@ Creation::~Creation() {
 
 void Creation::mark(std::string what) {
   const std::uint64_t now = monotonic_ns();
+  fault::stop(what);  // "mark"
   parts_.step_times.push_back({std::move(what), now - last_mark_});
   last_mark_ = now;
 }
 
-Result<> Creation::make_upper() {
+Result<> Creation::make_upper(const SandboxDirs& dirs) {
   if (spec_.storage != Storage::disk) {
     return {};
   }
-  TALON_CHECK(make_dir(dirs_.root->get(), "upper", 0755));
-  return make_dir(dirs_.root->get(), "work", 0755);
+  TALON_CHECK(make_dir(dirs.root->get(), "upper", 0755));
+  return make_dir(dirs.root->get(), "work", 0755);
 }
 
-Result<> Creation::make_logs() {
-  const int root = dirs_.root->get();
+Result<> Creation::make_logs(const SandboxDirs& dirs) {
+  const int root = dirs.root->get();
   TALON_CHECK(make_dir(root, "logs", 0700));
   TALON_TRY(logs, open_at(root, "logs", O_RDONLY | O_DIRECTORY | O_NOFOLLOW));
   const std::uint32_t id = lease_->init_id();
@@ -198,36 +203,73 @@ Result<> Creation::make_cgroup() {
   return {};
 }
 
-Result<Creation::Ticket> Creation::ask_tree() {
+Result<MountFd> Creation::limited_mount(const disk::Place& place, std::uint64_t bytes,
+                                        DiskLimit& applied) {
+  TALON_TRY(limited, disk::limit(place, bytes));
+  applied = {.bytes = bytes, .method = limited.method};
+  MountFd mount = std::move(limited.mount);
+  limited_.push_back(std::move(limited));
+  return mount;
+}
+
+Result<MountFd> Creation::upper_mount(const DirFd& root) {
+  if (!spec_.disk_bytes) {
+    return kernel::clone_mount(root.get());
+  }
+  return limited_mount(
+      {.dir = root.get(), .trees = {"upper", "work"}, .image_dir = root.get(), .image = "root.img"},
+      *spec_.disk_bytes, parts_.disk.root);
+}
+
+Result<MountFd> Creation::workspace_mount(const SandboxDirs& dirs) {
+  if (!spec_.workspace_bytes) {
+    return kernel::clone_mount(dirs.workspace->get());
+  }
+  TALON_TRY(home, open_at(dirs.workspace->get(), "..", O_RDONLY | O_DIRECTORY));
+  return limited_mount({.dir = dirs.workspace->get(),
+                        .trees = {},
+                        .image_dir = home.get(),
+                        .image = dirs.workspace_image},
+                       *spec_.workspace_bytes, parts_.disk.workspace);
+}
+
+Result<> Creation::ask_tree(const SandboxDirs& dirs) {
+  TALON_CHECK(make_upper(dirs));
   wire::Tree request{};
   request.storage =
       static_cast<std::uint32_t>(spec_.storage == Storage::disk     ? wire::TreeStorage::disk
                                  : spec_.storage == Storage::memory ? wire::TreeStorage::memory
                                                                     : wire::TreeStorage::readonly);
   request.id_base = lease_->base;
-  request.upper_bytes = spec_.memory_root_bytes;
-  request.upper_inodes = std::max(kMinInodes, spec_.memory_root_bytes / 4096);
+  const std::uint64_t in_memory = spec_.disk_bytes.value_or(spec_.memory_root_bytes);
+  if (spec_.disk_bytes && spec_.storage != Storage::disk) {
+    parts_.disk.root = {.bytes = in_memory, .method = DiskMethod::tmpfs};
+  }
+  request.upper_bytes = in_memory;
+  request.upper_inodes = std::max(kMinInodes, in_memory / 4096);
   request.shm_bytes = spec_.shm_bytes;
-  request.tmp_bytes = spec_.storage == Storage::readonly ? spec_.memory_root_bytes : 0;
-  request.has_workspace = dirs_.workspace != nullptr ? 1 : 0;
+  request.tmp_bytes = spec_.storage == Storage::readonly ? in_memory : 0;
+  request.has_workspace = dirs.workspace != nullptr ? 1 : 0;
   request.idmapped_tmpfs = launcher_.host.idmapped_tmpfs ? 1 : 0;
   std::vector<MountFd> mounts;
   std::vector<int> fds = {userns_.get()};
-  const auto add = [&](const DirFd& dir) -> Result<> {
-    TALON_TRY(mount, kernel::clone_mount(dir.get()));
+  const auto add = [&](Result<MountFd> made) -> Result<> {
+    TALON_TRY(mount, std::move(made));
     fds.push_back(mount.get());
     mounts.push_back(std::move(mount));
     return {};
   };
-  TALON_CHECK(add(*dirs_.image));
+  TALON_CHECK(add(kernel::clone_mount(dirs.image->get())));
   if (spec_.storage == Storage::disk) {
-    TALON_CHECK(add(*dirs_.root));
+    TALON_CHECK(add(upper_mount(*dirs.root)));
   }
-  if (dirs_.workspace != nullptr) {
-    TALON_CHECK(add(*dirs_.workspace));
+  if (dirs.workspace != nullptr) {
+    TALON_CHECK(add(workspace_mount(dirs)));
   }
   const auto& builder = spawner_->builder();
-  return builder->send(builder, wire::SpawnOp::tree, request, fds);
+  TALON_TRY(ticket, builder->send(builder, wire::SpawnOp::tree, request, fds));
+  tree_ticket_.emplace(std::move(ticket));
+  return {};
 }
 
 Result<> Creation::make_plan_file() {
@@ -260,8 +302,7 @@ Result<> Creation::make_plan_file() {
   return {};
 }
 
-Result<> Creation::clone(const UniqueFd& netns, const UniqueFd& cgroupns, const MountFd& tree,
-                         const MountFd& files) {
+Result<> Creation::clone() {
   TALON_TRY(init_group, parts_.cgroup.open_init());
   TALON_TRY(execs_dir, parts_.cgroup.open_execs());
   TALON_TRY(execs, confine(execs_dir.get()));
@@ -269,8 +310,8 @@ Result<> Creation::clone(const UniqueFd& netns, const UniqueFd& cgroupns, const 
   // In the order of Slot; all are given.
   const std::array<int, static_cast<std::size_t>(Slot::count)> slots = {
       init_conn_.get(), listener_.get(), parts_.event.get(), lease_->lock.get(),
-      logs_.get(),      journal_.get(),  execs.get(),        files.get(),
-      tree.get(),       netns.get(),     userns_.get(),      cgroupns.get()};
+      logs_.get(),      journal_.get(),  execs.get(),        parts_.files.get(),
+      tree_.get(),      userns_.get(),   cgroupns_.get()};
   std::vector<int> fds = {init_group.get(), plan_file_.get()};
   fds.insert(fds.end(), slots.begin(), slots.end());
   const wire::Clone request{.slot_mask = (1ull << slots.size()) - 1};
@@ -283,6 +324,29 @@ Result<> Creation::clone(const UniqueFd& netns, const UniqueFd& cgroupns, const 
   init_conn_.reset();
   listener_.reset();
   lease_->lock.reset();
+  for (UniqueFd* fd : {&plan_file_, &userns_, &cgroupns_, &journal_}) {
+    fd->reset();
+  }
+  logs_.reset();
+  tree_.reset();
+  return {};
+}
+
+Result<> Creation::take_net_ns() {
+  TALON_TRY(netns, netns_ticket_->wait(1));
+  netns_ticket_.reset();
+  netns_ = std::move(netns.fds[0]);
+  mark("net_ns");
+  return {};
+}
+
+Result<> Creation::give_net_ns() {
+  const std::byte message{};
+  if (auto sent = send_message(parts_.conn.get(), std::span{&message, 1}, std::array{netns_.get()});
+      !sent && sent.error().sys != EPIPE) {  // init has ended: wait_ready() says why
+    return sent;
+  }
+  netns_.reset();
   return {};
 }
 
@@ -347,56 +411,125 @@ Result<> Creation::wait_ready() {
   return fail(Code::internal, "init's first message is not ready");
 }
 
-Result<std::unique_ptr<Sandbox>> Creation::run() {
-  last_mark_ = monotonic_ns();
+Result<> Creation::make_parts(const SandboxDirs& dirs, Ahead stage) {
   launcher_.closer->settle(spec_.id);
-  TALON_TRY(spawner, launcher_.live_spawner());
-  spawner_ = std::move(spawner);
   TALON_TRY(lease, launcher_.leases->take());
   lease_ = std::move(lease);
 
   const wire::UserNs ids{.base = lease_->base, .count = limits::kIdRange - 1};
   TALON_TRY(userns_ticket, spawner_->send(spawner_, wire::SpawnOp::user_ns, ids, {}));
-  TALON_TRY(netns_ticket,
-            spawner_->send(spawner_, wire::SpawnOp::net_ns, std::span<const std::byte>{}, {}));
-  TALON_CHECK(make_upper());
-  mark("ask_parts");
+  TALON_CHECK(make_cgroup());
+  constexpr std::span<const std::byte> kNothing;
+  TALON_TRY(cgroupns_ticket, spawner_->send(spawner_, wire::SpawnOp::cgroup_ns, kNothing,
+                                            std::array{parts_.cgroup.dir().get()}));
+  mark("cgroup");
 
   TALON_TRY(userns, userns_ticket.wait(1));
   userns_ = std::move(userns.fds[0]);
   mark("user_ns");
-  // What takes longest is asked for as early as can be; the rest is made beside it.
-  TALON_TRY(tree_ticket, ask_tree());
-  TALON_CHECK(make_cgroup());
-  TALON_TRY(cgroupns_ticket,
-            spawner_->send(spawner_, wire::SpawnOp::cgroup_ns, std::span<const std::byte>{},
-                           std::array{parts_.cgroup.dir().get()}));
-  mark("cgroup");
-  TALON_CHECK(make_logs());
+  // In the order in which init needs them; the rest is made beside them.
+  if (stage != Ahead::parts) {
+    TALON_CHECK(ask_tree(dirs));
+  }
+  const auto& network = spawner_->network();
+  TALON_TRY(netns_ticket, network->send(network, wire::SpawnOp::net_ns, kNothing, {}));
+  netns_ticket_.emplace(std::move(netns_ticket));
+  mark("ask_parts");
+  TALON_CHECK(make_logs(dirs));
   TALON_CHECK(make_run_dir());
-  TALON_CHECK(make_plan_file());
-  mark("plan");
-  TALON_TRY(netns, netns_ticket.wait(1));
-  mark("net_ns");
+  mark("directories");
+  if (stage == Ahead::warm) {
+    TALON_CHECK(make_plan_file());
+    mark("plan");
+  }
   TALON_TRY(cgroupns, cgroupns_ticket.wait(1));
+  cgroupns_ = std::move(cgroupns.fds[0]);
   TALON_CHECK(parts_.cgroup.enable_controllers(launcher_.cgroups->controllers()));
   mark("cgroup_ns");
-  TALON_TRY(tree, tree_ticket.wait(2));
-  mark("tree");
-  TALON_CHECK(clone(netns.fds[0], cgroupns.fds[0], tree.fds[0], tree.fds[1]));
-  mark("clone");
+  return stage == Ahead::warm ? Result<>{} : take_net_ns();  // what rests is whole
+}
 
+Result<> Creation::take_tree() {
+  TALON_TRY(tree, tree_ticket_->wait(2));
+  tree_ = std::move(tree.fds[0]);
   parts_.files = std::move(tree.fds[1]);
+  for (disk::Limited& limited : limited_) {
+    TALON_CHECK(limited.settle());
+  }
+  limited_.clear();
+  mark("tree");
+  return {};
+}
+
+Result<> Creation::start_init() {
+  TALON_CHECK(clone());
+  mark("clone");
+  if (netns_ticket_) {
+    TALON_CHECK(take_net_ns());
+  }
+  TALON_CHECK(give_net_ns());
   TALON_CHECK(wait_ready());
+  TALON_CHECK(fault::point("isolate.ready"));
   TALON_TRY(started, kernel::start_time(parts_.identity.host_pid));
   parts_.identity.id = spec_.id;
   parts_.identity.start_time = started;
   parts_.identity.cgroup = parts_.cgroup.path();
   parts_.identity.boot_id = launcher_.host.boot_id;
   parts_.identity.lease = lease_->number;
-  parts_.limits = spec_.limits;
   parts_.leases = launcher_.leases;
   parts_.closer = launcher_.closer;
+  return {};
+}
+
+Result<> Creation::advance(Ahead stage, const SandboxDirs& dirs) {
+  if (parts_.pidfd) {
+    return {};  // it is warm
+  }
+  TALON_TRY(spawner, launcher_.live_spawner());
+  spawner_ = std::move(spawner);
+  if (!lease_) {
+    TALON_CHECK(make_parts(dirs, stage));
+  }
+  if (stage == Ahead::parts) {
+    return {};
+  }
+  if (!tree_ && !tree_ticket_) {
+    TALON_CHECK(ask_tree(dirs));
+  }
+  if (stage == Ahead::warm && !plan_file_) {
+    TALON_CHECK(make_plan_file());  // while the builder works
+    mark("plan");
+  }
+  if (!tree_) {
+    TALON_CHECK(take_tree());
+  }
+  return stage == Ahead::warm ? start_init() : Result<>{};
+}
+
+bool Creation::fits(const SandboxSpec& spec) const {
+  const Ahead stage = parts_.pidfd ? Ahead::warm : tree_ ? Ahead::tree : Ahead::parts;
+  return spec.id == spec_.id && same_shape(stage, spec_, spec);
+}
+
+bool Creation::init_ended() const {
+  return parts_.pidfd &&
+         kernel::wait_readable(parts_.pidfd.get(), std::chrono::milliseconds{0}).value_or(true);
+}
+
+Result<> Creation::take_spec(const SandboxSpec& spec) {
+  last_mark_ = monotonic_ns();
+  parts_.step_times.clear();
+  if (spec.limits != spec_.limits) {
+    TALON_CHECK(launcher_.cgroups->limit(parts_.cgroup, spec.limits));
+    mark("limits");
+  }
+  spec_ = spec;
+  return {};
+}
+
+std::unique_ptr<Sandbox> Creation::finish() {
+  parts_.limits = parts_.cgroup.repeated();
+  parts_.spawner = spawner_;
   done_ = true;
   return make_sandbox(std::move(parts_));
 }

@@ -105,7 +105,8 @@ Result<ExecRequest> pack_exec(const ExecSpec& spec) {
   bytes += spec.stdin_head;
   frame.flags = (spec.tty ? wire::kExecTty : 0u) | (spec.stdin_open ? wire::kExecStdin : 0u) |
                 (spec.script.empty() ? 0u : wire::kExecScript) |
-                (spec.log_cap == 0 ? wire::kExecUnlimitedLog : 0u);
+                (spec.log_cap == 0 ? wire::kExecUnlimitedLog : 0u) |
+                (spec.record_input ? wire::kExecRecordInput : 0u);
   frame.cols = spec.cols;
   frame.rows = spec.rows;
   frame.timeout_ms = millis(spec.timeout);

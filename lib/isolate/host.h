@@ -40,6 +40,61 @@ Result<HostFacts> probe_kernel();
 // `cgroup_path`: the configured place (--cgroup), "" = choose as decision 14.
 Result<HostFacts> probe_host(const std::string& cgroup_path);
 
+// Which place `talond doctor` and GET /v1/host look at: the configuration's.
+struct SurveyScope {
+  std::string cgroup_path;
+  std::string data_dir;  // need not exist
+  std::string run_dir;   // <run_dir>/address: what a running talond serves
+  std::vector<std::string> listen;
+  std::uint32_t ids_base = 0;
+  std::uint32_t ids_count = 0;
+};
+
+// Everything that the two report, as read; diagnose() judges it.
+struct Survey {
+  HostFacts facts;
+  std::string cgroup_place;  // the directory that talon's groups are made in
+  std::uint64_t max_user_namespaces = 0;
+  bool apparmor_restricts = false;  // user namespaces of unprivileged programs
+  std::uint64_t max_pids = 0;
+  bool pressure = false;  // PSI
+  // errno of a rule with `tproxy` in a network namespace of the probe's own, 0 = it can be made.
+  int tproxy_error = 0;
+  bool clock_synchronized = false;
+  std::int64_t clock_s = 0;  // seconds since 1970
+  std::string chromium;      // path, "" = none
+
+  struct Data {
+    std::string dir;    // as configured
+    std::string found;  // it or its nearest parent that exists
+    int error = 0;      // errno of statfs: the rest is unknown
+    std::uint64_t magic = 0;
+    std::uint64_t free_bytes = 0;
+    bool reflink = false;
+    int idmap_error = 0;  // errno of an id-mapped mount of it, 0 = it can be made
+    bool project_quota = false;
+  } data;
+
+  enum class Port { free, ours, taken, refused };
+  struct Listen {
+    std::string address;
+    Port port = Port::free;
+    int error = 0;  // why it is refused
+  };
+  std::vector<Listen> listen;
+
+  std::uint64_t ids_first = 0;
+  std::uint64_t ids_last = 0;
+  std::string subid_clash;  // "/etc/subuid: name:first:count", "" = none
+};
+// Looks, and leaves nothing behind: what has to be made to be known is made in a child's namespaces
+// or without a name. Blocks for some milliseconds.
+Result<Survey> survey_host(const SurveyScope& scope);
+
+// The first range of /etc/subuid or /etc/subgid (its text: "name:first:count" lines) that meets
+// the ids first to last; "" = none.
+std::string clashing_range(std::string_view text, std::uint64_t first, std::uint64_t last);
+
 // One row of `talond doctor` and GET /v1/host.
 struct Finding {
   enum class Status { ok, degraded, missing };
@@ -49,8 +104,10 @@ struct Finding {
   std::string effect;  // one sentence
   std::string fix;     // the exact command, or ""
 };
-// `data_dir` is looked at for file system, space and reflink; it need not exist.
-std::vector<Finding> diagnose(const HostFacts& facts, const std::string& data_dir);
+// Pure. Every row is always there, in the same order.
+std::vector<Finding> diagnose(const Survey& survey);
 std::string_view to_string(Finding::Status status);
+// The worst of them: ok, degraded, or missing = sandboxes cannot be made here.
+Finding::Status worst(const std::vector<Finding>& findings);
 
 }  // namespace talon::isolate

@@ -11,8 +11,10 @@
 #include <filesystem>
 #include <mutex>
 
+#include "base/fault.h"
 #include "isolate/cgroup_tree.h"
 #include "isolate/creation.h"
+#include "isolate/disk.h"
 #include "isolate/kernel/pidfd.h"
 #include "isolate/launch_impl.h"
 
@@ -66,18 +68,14 @@ Result<std::span<const sock_filter>> Launcher::Impl::filter_for(const SandboxSpe
   if (spec.unconfined_seccomp) {
     return std::span<const sock_filter>{};
   }
-  const std::lock_guard guard{filter_mutex};
-  seccomp::Program& filter = spec.compat32 ? compat32 : native;
-  if (filter.empty()) {
-    TALON_TRY(made, spec.compat32 ? seccomp::compat32_filter() : seccomp::native_filter());
-    filter = std::move(made);
-  }
-  return filter;
+  return spec.compat32 ? seccomp::compat32_filter()
+                       : Result<std::span<const sock_filter>>{seccomp::native_filter()};
 }
 
 Launcher::Launcher(std::unique_ptr<Impl> impl) : impl_(std::move(impl)) {}
 Launcher::~Launcher() {
   if (impl_ != nullptr && impl_->cgroups) {
+    impl_->closer->drain();
     // Stays while a sandbox lives in it (EBUSY), which is the daemon's usual end.
     ::rmdir(impl_->cgroups->path().c_str());
   }
@@ -118,7 +116,7 @@ Result<std::unique_ptr<Launcher>> Launcher::start(LauncherConfig config) {
                    ? choose_cgroup_place(config.cgroup_path, Place::take)
                    : Result<std::string>{config.early.cgroup_place};
   if (place) {
-    TALON_TRY(root, CgroupRoot::open(*place, config.instance));
+    TALON_TRY(root, CgroupRoot::open(*place, config.instance, disk_of(config.data_dir)));
     impl->host.controllers = root.controllers();
     impl->host.cgroup_problem.clear();
     impl->cgroups = std::move(root);
@@ -134,7 +132,7 @@ Result<std::unique_ptr<Launcher>> Launcher::start(LauncherConfig config) {
   TALON_TRY(spawner, impl->live_spawner());
   if (!early) {
     // A daemon learns at its start what would fail later; who makes one sandbox learns it then.
-    TALON_CHECK(impl->filter_for({}));
+    TALON_CHECK(seccomp::check_filters());
     TALON_CHECK(spawner->ready());
   }
   return std::unique_ptr<Launcher>{new Launcher{std::move(impl)}};
@@ -154,30 +152,126 @@ Result<> Launcher::check_limits(const Limits& limits) const {
   return impl_->cgroups->check(limits);
 }
 
-Result<std::unique_ptr<Sandbox>> Launcher::create(const SandboxSpec& spec,
-                                                  const SandboxDirs& dirs) {
+Result<> Launcher::check_sizes(const SandboxSpec& spec) const {
+  const bool root = spec.disk_bytes && spec.storage == Storage::disk;
+  if (!root && !spec.workspace_bytes) {
+    return {};
+  }
+  TALON_TRY(data, open_at(AT_FDCWD, impl_->config.data_dir, O_RDONLY | O_DIRECTORY));
+  auto method = disk::method_for(data.get());
+  if (!method) {
+    Error error = std::move(method).error();
+    error.field = root ? "resources.disk" : "workspace.new.size";
+    return std::unexpected(std::move(error));
+  }
+  return {};
+}
+
+bool same_shape(Ahead stage, const SandboxSpec& a, const SandboxSpec& b) {
+  if (stage == Ahead::parts) {
+    return true;
+  }
+  SandboxSpec shape = a;
+  shape.id = b.id;
+  shape.limits = b.limits;  // the host's to write, at any time
+  if (stage == Ahead::tree) {
+    // Init's, not the tree's.
+    shape.hostname = b.hostname;
+    shape.proc = b.proc;
+    shape.on_orphan = b.on_orphan;
+    shape.open_files = b.open_files;
+    shape.default_cwd = b.default_cwd;
+    shape.compat32 = b.compat32;
+    shape.unconfined_seccomp = b.unconfined_seccomp;
+    shape.pivot_root = b.pivot_root;
+  }
+  return shape == b;
+}
+
+Prepared::Prepared(std::unique_ptr<Creation> creation) : creation_(std::move(creation)) {}
+Prepared::~Prepared() = default;
+Prepared::Prepared(Prepared&&) noexcept = default;
+bool Prepared::fits(const SandboxSpec& spec) const { return creation_->fits(spec); }
+bool Prepared::dead() const { return creation_->init_ended(); }
+
+Result<> Launcher::Impl::check(const SandboxSpec& spec, const SandboxDirs& dirs,
+                               Ahead stage) const {
   TALON_CHECK(check_spec(spec));
-  TALON_CHECK(check_limits(spec.limits));
-  if (dirs.image == nullptr || dirs.root == nullptr) {
+  if (!cgroups) {
+    return fail(Code::unenforceable, "no sandbox can be made without a cgroup: " +
+                                         host.cgroup_problem + "; see `talond doctor`");
+  }
+  TALON_CHECK(cgroups->check(spec.limits));
+  if (dirs.root == nullptr || (dirs.image == nullptr && stage != Ahead::parts)) {
     return fail(Code::internal, "create needs the image's and the sandbox's directory");
   }
-  if (!impl_->host.seccomp && !spec.unconfined_seccomp) {
+  if (!host.seccomp && !spec.unconfined_seccomp) {
     return fail(Code::unenforceable, "this kernel has no seccomp filters; see `talond doctor`");
   }
-  // Bounds the descriptors of creations under way, and what waits in the spawner's socket.
-  impl_->slots.acquire();
-  auto made = Creation{*impl_, spec, dirs}.run();
+  return {};
+}
+
+Result<std::unique_ptr<Sandbox>> Launcher::create(const SandboxSpec& spec,
+                                                  const SandboxDirs& dirs) {
+  TALON_CHECK(impl_->check(spec, dirs, Ahead::warm));
+  return impl_->count(spec, impl_->make(spec, dirs));
+}
+
+Result<std::unique_ptr<Sandbox>> Launcher::Impl::make(const SandboxSpec& spec,
+                                                      const SandboxDirs& dirs) {
+  const Slot slot{*this};
+  auto once = [&]() -> Result<std::unique_ptr<Sandbox>> {
+    Creation creation{*this, spec};
+    TALON_CHECK(creation.advance(Ahead::warm, dirs));
+    return creation.finish();
+  };
+  auto made = once();
   if (!made && made.error().code == Code::unavailable) {
     // The spawner had died (it may have before this call). Everything was cleaned up.
-    made = Creation{*impl_, spec, dirs}.run();
+    made = once();
   }
-  impl_->slots.release();
+  return made;
+}
+
+Result<std::unique_ptr<Sandbox>> Launcher::Impl::count(const SandboxSpec& spec,
+                                                       Result<std::unique_ptr<Sandbox>> made) {
   if (!made) {
-    ++impl_->failed;
+    ++failed;
     return std::unexpected(std::move(made).error().in("create sandbox " + spec.id));
   }
-  ++impl_->created;
+  ++created;
   return made;
+}
+
+Result<Prepared> Launcher::prepare(Ahead stage, const SandboxSpec& spec, const SandboxDirs& dirs) {
+  TALON_CHECK(impl_->check(spec, dirs, stage));
+  const Impl::Slot slot{*impl_, false};
+  auto creation = std::make_unique<Creation>(*impl_, spec);
+  if (auto made = creation->advance(stage, dirs); !made) {
+    return std::unexpected(std::move(made).error().in("prepare sandbox " + spec.id));
+  }
+  return Prepared{std::move(creation)};
+}
+
+Result<std::unique_ptr<Sandbox>> Launcher::create(const SandboxSpec& spec, const SandboxDirs& dirs,
+                                                  Prepared prepared) {
+  TALON_CHECK(impl_->check(spec, dirs, Ahead::warm));
+  if (!prepared.fits(spec)) {
+    return fail(Code::internal, "sandbox " + spec.id + " was prepared for another spec");
+  }
+  auto made = [&]() -> Result<std::unique_ptr<Sandbox>> {
+    const Impl::Slot slot{*impl_};
+    TALON_CHECK(prepared.creation_->take_spec(spec));
+    TALON_CHECK(prepared.creation_->advance(Ahead::warm, dirs));
+    return prepared.creation_->finish();
+  }();
+  if (!made) {
+    // Whatever became of what was made ahead (the kernel may have killed its init), the create does
+    // not suffer for it. Nothing of it is left when it is gone.
+    prepared.creation_.reset();
+    made = impl_->make(spec, dirs);
+  }
+  return impl_->count(spec, std::move(made));
 }
 
 namespace {
@@ -198,7 +292,7 @@ Result<> verify_peer(int sock, const Identity& identity, std::uint32_t init_id) 
 
 // Proves that we know the nonce; init proves that it is init by answering at all on a socket
 // whose peer was checked.
-Result<> say_hello(int sock, const Identity& identity) {
+Result<wire::HelloOk> say_hello(int sock, const Identity& identity) {
   struct {
     wire::Header head;
     wire::Hello body;
@@ -224,7 +318,12 @@ Result<> say_hello(int sock, const Identity& identity) {
       answer.head.type != static_cast<std::uint16_t>(wire::Type::hello_ok)) {
     return fail(Code::not_found, "init refused hello");
   }
-  return {};
+  if (answer.body.version != wire::kVersion) {
+    return fail(Code::not_found, fmt::format("init speaks version {}, which this talond does not "
+                                             "know",
+                                             answer.body.version));
+  }
+  return answer.body;
 }
 
 }  // namespace
@@ -246,23 +345,27 @@ Result<std::unique_ptr<Sandbox>> Launcher::adopt(const Identity& identity) {
     if (started != identity.start_time) {
       return fail(Code::not_found, "its pid belongs to another process now");
     }
+    TALON_CHECK(fault::point("adopt.pid"));
     parts.run_dir = impl_->config.run_dir + "/" + identity.id;
     TALON_TRY(sock, connect_unix(parts.run_dir, "init.sock"));
     const std::uint32_t init_id = impl_->leases->base_of(identity.lease) + limits::kIdRange - 1;
     TALON_CHECK(verify_peer(sock.get(), identity, init_id));
-    TALON_CHECK(say_hello(sock.get(), identity));
+    TALON_CHECK(fault::point("adopt.hello"));
+    TALON_TRY(hello, say_hello(sock.get(), identity));
+    parts.paused = hello.paused != 0;
     // Init still counts appended output on the eventfd of its first daemon.
     TALON_TRY(event, kernel::copy_descriptor(pidfd.get(),
                                              wire::kFdBase + static_cast<int>(wire::Slot::event)));
     TALON_TRY(files, kernel::copy_descriptor(pidfd.get(),
                                              wire::kFdBase + static_cast<int>(wire::Slot::files)));
+    TALON_CHECK(fault::point("adopt.cgroup"));
     TALON_TRY(cgroup, CgroupTree::open(identity.cgroup));
     parts.pidfd = std::move(pidfd);
     parts.conn = std::move(sock);
     parts.event = std::move(event);
     parts.files = std::move(files);
     parts.cgroup = std::move(cgroup);
-    parts.limits = parts.cgroup.asked();
+    parts.limits = parts.cgroup.repeated();
     parts.leases = impl_->leases;
     parts.closer = impl_->closer;
     impl_->leases->adopt(identity.lease);
@@ -275,6 +378,7 @@ Result<std::unique_ptr<Sandbox>> Launcher::adopt(const Identity& identity) {
 }
 
 std::vector<std::string> Launcher::sweep(const std::vector<std::string>& keep) {
+  drain();
   std::vector<std::string> report;
   const auto kept = [&keep](const std::string& name) {
     return std::ranges::find(keep, name) != keep.end();
@@ -307,6 +411,8 @@ std::vector<std::string> Launcher::sweep(const std::vector<std::string>& keep) {
   }
   return report;
 }
+
+bool Launcher::busy() const { return impl_->creating != 0; }
 
 void Launcher::drain() { impl_->closer->drain(); }
 

@@ -23,21 +23,39 @@ inline constexpr int kCreationsAtOnce = 16;
 struct Launcher::Impl {
   LauncherConfig config;
   HostFacts host;
-  std::mutex filter_mutex;  // the two below: compiled when first asked for, then never changed
-  seccomp::Program native;
-  seccomp::Program compat32;
   std::shared_ptr<LeasePool> leases;
   std::shared_ptr<Closer> closer = std::make_shared<Closer>();
   std::optional<CgroupRoot> cgroups;  // none: no place for groups, nothing can be created
-  std::counting_semaphore<kCreationsAtOnce> slots{kCreationsAtOnce};
+  std::counting_semaphore<kCreationsAtOnce> slots{kCreationsAtOnce};  // see Slot
 
   std::mutex spawner_mutex;
   std::shared_ptr<SpawnerClient> spawner;
 
+  std::atomic<int> creating{0};
   std::atomic<std::uint64_t> spawner_starts{0};
   std::atomic<std::uint64_t> created{0};
   std::atomic<std::uint64_t> failed{0};
 
+  // Bounds the descriptors of creations under way, and what waits in the spawner's socket.
+  struct Slot {
+    explicit Slot(Impl& launcher, bool counts = true) : impl(launcher), counted(counts) {
+      impl.creating += counted ? 1 : 0;
+      impl.slots.acquire();
+    }
+    ~Slot() {
+      impl.slots.release();
+      impl.creating -= counted ? 1 : 0;
+    }
+    Slot(const Slot&) = delete;
+    Slot& operator=(const Slot&) = delete;
+    Impl& impl;
+    bool counted;
+  };
+
+  Result<> check(const SandboxSpec& spec, const SandboxDirs& dirs, Ahead stage) const;
+  Result<std::unique_ptr<Sandbox>> make(const SandboxSpec& spec, const SandboxDirs& dirs);
+  Result<std::unique_ptr<Sandbox>> count(const SandboxSpec& spec,
+                                         Result<std::unique_ptr<Sandbox>> made);
   // Empty for an unconfined sandbox.
   Result<std::span<const sock_filter>> filter_for(const SandboxSpec& spec);
   // Starts a new one if there is none alive; does not wait until it is set up.

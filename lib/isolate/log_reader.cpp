@@ -153,10 +153,14 @@ LogEntry make_entry(const LogFrame& frame, std::string_view payload, std::uint32
   entry.wall_ns = frame.wall_ns;
   entry.mono_ns = frame.mono_ns;
   entry.after = {frame.seq + 1, 0};
-  if (is_output(entry.kind)) {
+  entry.offset = frame.offset + (is_output(entry.kind) ? frame.length : 0);
+  if (entry.kind == Kind::input) {
+    entry.typed = payload;
+  } else if (is_output(entry.kind)) {
     entry.bytes = payload.substr(std::min<std::size_t>(from_byte, payload.size()));
   } else if (entry.kind == Kind::lost) {
     entry.lost_bytes = payload_as<wire::LostPayload>(payload).bytes;
+    entry.offset += entry.lost_bytes;
   } else if (entry.kind == Kind::resize) {
     entry.size = payload_as<wire::ResizePayload>(payload);
   } else if (entry.kind == Kind::exit) {
@@ -238,6 +242,7 @@ void LogReader::enter(UniqueFd segment, const SegmentHeader& header) {
   position_ = sizeof(SegmentHeader);
   next_seq_ = header.first_seq;
   segment_offset_ = header.offset;
+  size_ = {header.cols, header.rows};
   if (cursor_.frame >= header.first_seq) {
     out_offset_ = header.offset;
     offset_known_ = true;
@@ -255,6 +260,8 @@ void LogReader::note_gap(std::vector<LogEntry>& out) {
     entry.lost_bytes = segment_offset_ - out_offset_;
   }
   entry.after = {next_seq_, 0};
+  entry.size = size_;
+  entry.offset = segment_offset_;
   cursor_ = entry.after;
   out_offset_ = segment_offset_;
   offset_known_ = true;
@@ -314,6 +321,9 @@ Result<std::size_t> LogReader::read_segment(std::vector<LogEntry>& out, std::siz
       out_offset_ = frame.offset + (is_output(kind) ? frame.length : lost);
       at_end_ = kind == Kind::end;
       if (frame.seq < cursor_.frame) {
+        if (kind == Kind::resize) {
+          size_ = payload_as<wire::ResizePayload>(payload);
+        }
         continue;
       }
       LogEntry entry = make_entry(frame, payload, frame.seq == cursor_.frame ? cursor_.byte : 0);
@@ -405,6 +415,58 @@ Result<Cursor> end_of_log(int logs, std::string_view px) {
     }
   }
   return fail(Code::not_found, "no log of " + std::string(px.substr(0, 64)));
+}
+
+namespace {
+
+// Where reading for the end of a log begins: its newest segment, or the one before it when the
+// newest may be too short. Without a list of the directory where that can be: thousands of logs
+// may lie in it.
+Result<Cursor> start_of_end(int logs, std::string_view px, std::uint64_t wanted) {
+  struct stat st{};
+  const auto exists = [&](std::uint32_t index) {
+    return ::fstatat(logs, segment_name(px, index).c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0;
+  };
+  std::uint32_t newest = 0;
+  if (exists(0)) {
+    while (exists(newest + 1)) {
+      ++newest;
+    }
+  } else {
+    TALON_TRY(indices, segments_of(logs, px));
+    newest = indices.empty() ? 0 : indices.back();
+  }
+  const bool enough = exists(newest) && static_cast<std::uint64_t>(st.st_size) > wanted;
+  for (std::uint32_t index = newest > 0 && !enough ? newest - 1 : newest; index <= newest;
+       ++index) {
+    TALON_TRY(segment, open_segment(logs, px, index));
+    if (segment.fd) {
+      return Cursor{segment.header.first_seq, 0};
+    }
+  }
+  return Cursor{};
+}
+
+}  // namespace
+
+Result<std::string> last_output(int logs, std::string_view px, std::size_t max_bytes) {
+  if (!good_px(px)) {
+    return fail(Code::not_found, "no log of " + std::string(px.substr(0, 64)));
+  }
+  TALON_TRY(from, start_of_end(logs, px, 64 * std::uint64_t{max_bytes}));
+  TALON_TRY(reader, LogReader::open(logs, px, from));
+  std::string text;
+  for (;;) {
+    std::vector<LogEntry> entries;
+    TALON_TRY(more, reader.read(entries));
+    if (!more) {
+      return text;
+    }
+    for (const LogEntry& entry : entries) {
+      text += entry.bytes;
+    }
+    text.erase(0, text.size() - std::min(text.size(), max_bytes));
+  }
 }
 
 Result<> remove_log(int logs, std::string_view px) {

@@ -28,12 +28,14 @@ struct LogEntry {
   wire::Kind kind = wire::Kind::out;
   bool late = false;
   std::string bytes;             // out, err, tty: the part of the frame from the cursor on
+  std::string typed;             // input
   std::uint64_t lost_bytes = 0;  // lost; 0 = not known (an old cursor whose frame is gone)
-  wire::ResizePayload size{};    // resize
+  wire::ResizePayload size{};    // resize; lost: of a terminal where it goes on
   wire::ExitInfo exit{};         // exit
   std::uint64_t wall_ns = 0;
   std::uint64_t mono_ns = 0;
-  Cursor after;  // position after this entry: read from here next
+  std::uint64_t offset = 0;  // output bytes of the exec up to `after`, lost ones included
+  Cursor after;              // position after this entry: read from here next
 };
 
 class LogReader {
@@ -48,6 +50,9 @@ class LogReader {
   Result<bool> read(std::vector<LogEntry>& out, std::size_t max_bytes = 256 * 1024);
 
   Cursor cursor() const;
+  // Of the terminal at the cursor that open() was given, or where a later segment began; 0 without
+  // one. Known after the first read().
+  wire::ResizePayload size() const { return size_; }
   // True once the `end` frame has been read.
   bool at_end() const;
   // Bytes of the log's files, frame headers included, that lie past what was read: how far the
@@ -68,10 +73,11 @@ class LogReader {
   std::string px_;
   UniqueFd segment_;
   std::uint32_t index_ = 0;
-  std::uint64_t position_ = 0;        // file offset of the next frame in segment_
-  std::uint64_t next_seq_ = 1;        // its number
-  std::uint64_t out_offset_ = 0;      // output bytes before it, as this reader has seen or skipped
-  bool offset_known_ = false;         // false: opened at a cursor whose frame is no longer there
+  std::uint64_t position_ = 0;    // file offset of the next frame in segment_
+  std::uint64_t next_seq_ = 1;    // its number
+  std::uint64_t out_offset_ = 0;  // output bytes before it, as this reader has seen or skipped
+  bool offset_known_ = false;     // false: opened at a cursor whose frame is no longer there
+  wire::ResizePayload size_{};
   std::uint64_t segment_offset_ = 0;  // output bytes before the open segment
   Cursor cursor_;
   bool at_end_ = false;
@@ -80,6 +86,10 @@ class LogReader {
 
 // The position after the last whole frame now in the log (for `from=end`).
 Result<Cursor> end_of_log(int logs, std::string_view px);
+
+// The last `max_bytes` of what an exec printed (stdout, stderr and terminal in their order), as far
+// as they are kept. Fails with not_found if it has no log.
+Result<std::string> last_output(int logs, std::string_view px, std::size_t max_bytes);
 
 // Removes all segments of an exec.
 Result<> remove_log(int logs, std::string_view px);

@@ -106,9 +106,10 @@ Plan make_plan(const SandboxSpec& spec, const HostFacts& host, std::uint32_t id_
 
   Builder build{plan};
   build.use(Op::join_cgroup_ns, Slot::cgroupns);
-  build.use(Op::join_net_ns, Slot::netns);
   add_mounts(build, spec);
   add_process_state(build, spec, host);
+  // As late as the host's capabilities allow: it is made beside all of the above.
+  build.add(Op::join_net_ns);
 
   // Init's own id is the lease's last one and in no map (decision 1), so it is taken while
   // still in the host's user namespace.
@@ -169,8 +170,8 @@ namespace {
 
 std::string_view to_string(Slot slot) {
   static constexpr std::array<std::string_view, static_cast<std::size_t>(Slot::count)> kNames = {
-      "conn",  "listener", "event", "lease", "logs",   "journal",
-      "execs", "files",    "tree",  "netns", "userns", "cgroupns"};
+      "conn",  "listener", "event", "lease",  "logs",    "journal",
+      "execs", "files",    "tree",  "userns", "cgroupns"};
   const auto index = static_cast<std::size_t>(slot);
   return index < kNames.size() ? kNames[index] : "none";
 }

@@ -8,7 +8,9 @@
 #include <atomic>
 #include <cerrno>
 #include <cstring>
+#include <thread>
 
+#include "base/fault.h"
 #include "isolate/exec_request.h"
 #include "isolate/kernel/pidfd.h"
 #include "isolate/sandbox_impl.h"
@@ -18,6 +20,30 @@ namespace talon::isolate {
 namespace {
 
 constexpr std::size_t kEventBytes = 1024;  // no frame that init sends after Ready is larger
+
+// What a sandbox that has ended leaves in the kernel, and its removal. What cannot be removed keeps
+// its id lease, and the next start's sweep() takes it.
+struct Remains {
+  CgroupTree cgroup;
+  std::string run_dir;
+  std::shared_ptr<LeasePool> leases;
+  std::uint32_t lease = 0;
+  MountFd files;
+
+  void operator()() {
+    // Init's end kills its pid namespace, but a process that was moved out of it cannot be
+    // there; the kill is for the group as a whole and costs nothing.
+    fault::stop("end.cgroup");
+    const bool gone = cgroup.kill() && cgroup.remove();
+    fault::stop("end.run_dir");
+    (void)remove_run_dir(run_dir);
+    fault::stop("end.lease");
+    if (gone) {
+      leases->release(lease);
+    }
+    files.reset();
+  }
+};
 
 class Live final : public Sandbox {
  public:
@@ -34,6 +60,7 @@ class Live final : public Sandbox {
   int event_fd() const override { return p_.event.get(); }
   int files_fd() const override { return p_.files.get(); }
   const CgroupApplied& limits() const override { return p_.cgroup.applied(); }
+  DiskApplied disk() const override { return p_.disk; }
   const std::vector<StepTime>& step_times() const override { return p_.step_times; }
 
   Result<std::uint64_t> exec(const ExecSpec& spec) override {
@@ -99,6 +126,24 @@ class Live final : public Sandbox {
     return send(wire::Type::resize, std::as_bytes(std::span{&frame, 1}), {});
   }
 
+  Result<> flow(std::string_view px, std::uint64_t limit) override {
+    wire::Flow frame{};
+    TALON_CHECK(name(frame.px, px));
+    frame.limit = limit;
+    TALON_CHECK(send(wire::Type::flow, std::as_bytes(std::span{&frame, 1}), {}));
+    return {};
+  }
+
+  Result<std::uint64_t> mark(bool paused) override {
+    const wire::Mark frame{.paused = paused ? 1u : 0u, .reserved = 0};
+    return send(wire::Type::mark, std::as_bytes(std::span{&frame, 1}), {});
+  }
+
+  Result<> freeze(bool frozen, std::chrono::milliseconds deadline) override {
+    return p_.cgroup.freeze(frozen, deadline);
+  }
+  bool paused() const override { return p_.paused || p_.cgroup.frozen(); }
+
   Result<std::optional<Event>> receive() override {
     if (!p_.conn) {
       return std::nullopt;
@@ -122,12 +167,11 @@ class Live final : public Sandbox {
   }
 
   Result<> kill(std::chrono::milliseconds deadline) override {
+    TALON_CHECK(fault::point("end.kill"));
     auto held = hold_mounts(p_.pidfd.get(), p_.identity.host_pid);
     TALON_CHECK(p_.cgroup.kill());
     TALON_TRY(ended, kernel::wait_readable(p_.pidfd.get(), deadline));
-    for (UniqueFd& fd : held) {
-      p_.closer->close(p_.identity.id, std::move(fd));
-    }
+    p_.closer->later(p_.identity.id, [kept = std::move(held)]() mutable { kept.clear(); });
     if (!ended) {
       return fail(Code::timeout, fmt::format("sandbox {} did not end within {} ms after SIGKILL",
                                              p_.identity.id, deadline.count()));
@@ -143,18 +187,36 @@ class Live final : public Sandbox {
     if (!ended) {
       return fail(Code::wrong_state, fmt::format("sandbox {} still runs", p_.identity.id));
     }
-    // Init's end kills its pid namespace, but a process that was moved out of it cannot be
-    // there; the kill is for the group as a whole and costs nothing.
-    TALON_CHECK(p_.cgroup.kill());
-    TALON_CHECK(p_.cgroup.remove());
-    TALON_CHECK(remove_run_dir(p_.run_dir));
-    p_.leases->release(p_.identity.lease);
-    p_.closer->close(p_.identity.id, std::move(p_.files));
+    TALON_CHECK(fault::point("end.handed_on"));
+    p_.closer->later(p_.identity.id, Remains{.cgroup = std::move(p_.cgroup),
+                                             .run_dir = p_.run_dir,
+                                             .leases = p_.leases,
+                                             .lease = p_.identity.lease,
+                                             .files = std::move(p_.files)});
     removed_ = true;
     return {};
   }
 
   Result<CgroupStats> stats() const override { return p_.cgroup.stats(); }
+
+  std::optional<int> init_status() const override {
+    if (!kernel::wait_readable(p_.pidfd.get(), std::chrono::milliseconds{0}).value_or(false)) {
+      return std::nullopt;
+    }
+    if (const auto spawner = p_.spawner.lock()) {
+      if (const auto status = spawner->reaped(p_.identity.host_pid)) {
+        return status;
+      }
+    }
+    // Known from when its parent has reaped it, which may be a moment later.
+    for (int tries = 20;; --tries) {
+      const auto status = kernel::exit_status(p_.pidfd.get());
+      if (status || tries == 0) {
+        return status;
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds{10});
+    }
+  }
 
  private:
   static Result<> name(char (&out)[wire::kIdSize], std::string_view px) {

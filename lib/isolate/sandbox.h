@@ -17,6 +17,7 @@
 #include "base/error.h"
 #include "base/fd.h"
 #include "isolate/cgroup.h"
+#include "isolate/disk.h"
 #include "isolate/spec.h"
 #include "isolate/wire/log_format.h"
 
@@ -39,6 +40,7 @@ struct Started {
   std::uint64_t request;
   std::string px;
   std::int32_t pid;
+  std::uint32_t group = 0;  // the exec's cgroup is x/<group> below the sandbox's; 0 = not known
 };
 struct ExecFailed {
   std::uint64_t request;
@@ -89,6 +91,8 @@ class Sandbox {
   // and dev; nodev, nosuid, noexec. -1 after remove().
   virtual int files_fd() const { return -1; }
   virtual const CgroupApplied& limits() const = 0;
+  // How its files are limited; of an adopted one its row says it.
+  virtual DiskApplied disk() const { return {}; }
   virtual const std::vector<StepTime>& step_times() const = 0;
 
   // Requests; the number returned comes back in the answering event.
@@ -99,6 +103,17 @@ class Sandbox {
   virtual Result<std::uint64_t> end_exec(std::string_view px, std::chrono::milliseconds grace) = 0;
   virtual Result<std::uint64_t> resize(std::string_view px, std::uint16_t cols,
                                        std::uint16_t rows) = 0;
+  // wire::Flow: not answered.
+  virtual Result<> flow(std::string_view px, std::uint64_t limit) = 0;
+  // Tells init that the execs are about to stand still, or go on: it starts none meanwhile, takes
+  // no input, and the clocks of timeouts stop (decisions 15, 20). Answered by Done.
+  virtual Result<std::uint64_t> mark(bool paused) = 0;
+
+  // Freezes the execs or lets them go. Blocks until every process stands; timeout when one does
+  // not (all go on then).
+  virtual Result<> freeze(bool frozen, std::chrono::milliseconds deadline) = 0;
+  // At adoption: what init or the kernel was told last.
+  virtual bool paused() const = 0;
 
   // One event, or nullopt when the socket is empty.
   virtual Result<std::optional<Event>> receive() = 0;
@@ -108,10 +123,14 @@ class Sandbox {
 
   // cgroup.kill, then waits for init's end (pidfd) until the deadline. Idempotent.
   virtual Result<> kill(std::chrono::milliseconds deadline) = 0;
-  // After kill(): removes cgroup and run directory, gives the lease back. Idempotent.
+  // After kill(): cgroup and run directory go and the lease comes back soon (Launcher::drain()
+  // waits for it; a create of the same id does so itself). Idempotent.
   virtual Result<> remove() = 0;
 
   virtual Result<CgroupStats> stats() const = 0;
+  // How init ended, as waitpid(2) says it, if somebody still knows: the spawner that started it, or
+  // Linux 6.15 and newer. Nothing while it lives. May wait for 200 ms.
+  virtual std::optional<int> init_status() const { return std::nullopt; }
 };
 
 }  // namespace talon::isolate

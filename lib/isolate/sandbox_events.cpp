@@ -71,7 +71,8 @@ Result<Event> decode_event(std::span<const std::byte> bytes) {
       if (frame.pid <= 0) {
         return garbage("pid");
       }
-      return event::Started{.request = head.request, .px = std::move(px), .pid = frame.pid};
+      return event::Started{
+          .request = head.request, .px = std::move(px), .pid = frame.pid, .group = frame.group};
     }
     case wire::Type::exec_failed: {
       TALON_TRY(frame, payload_as<wire::ExecFailed>(payload));

@@ -9,6 +9,7 @@
 #include "isolate/closer.h"
 #include "isolate/lease.h"
 #include "isolate/sandbox.h"
+#include "isolate/spawner_client.h"
 
 namespace talon::isolate {
 
@@ -20,8 +21,11 @@ struct SandboxParts {
   CgroupTree cgroup;
   MountFd files;  // the daemon's clone of the tree; while it is open, init's end unmounts nothing
   std::vector<StepTime> step_times;
-  Limits limits;        // repeated on every exec's group
-  std::string run_dir;  // <rundir>/<id>
+  bool paused = false;                   // what init said at adoption
+  Limits limits;                         // repeated on every exec's group
+  DiskApplied disk;                      // of a sandbox that we have made
+  std::string run_dir;                   // <rundir>/<id>
+  std::weak_ptr<SpawnerClient> spawner;  // init's parent, unless it was adopted
   std::shared_ptr<LeasePool> leases;
   std::shared_ptr<Closer> closer;
 };

@@ -195,24 +195,4 @@ Result<> self_check(std::span<const sock_filter> program, std::span<const Policy
   return {};
 }
 
-namespace {
-
-Result<Program> checked(std::span<const Policy> policies) {
-  TALON_TRY(program, compile(policies));
-  TALON_CHECK(self_check(program, policies));
-  return program;
-}
-
-}  // namespace
-
-Result<Program> native_filter() { return checked(std::array{native_policy()}); }
-
-Result<Program> compat32_filter() {
-  Policy compat = compat32_policy();
-  if (compat.entries.empty()) {
-    return fail(Code::unenforceable, "32-bit x86 calls exist on x86_64 only");
-  }
-  return checked(std::array{native_policy(), std::move(compat)});
-}
-
 }  // namespace talon::isolate::seccomp

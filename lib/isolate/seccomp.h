@@ -1,7 +1,8 @@
 #pragma once
 // The seccomp policy (decision 4) and its compiler. The policy is one table of names; libseccomp
 // knows each architecture's numbers; our compiler turns the table into a range search, because
-// the kernel's price for loading a filter follows the path length, not the size (runtime.md §3).
+// the kernel's price for loading a filter follows the path length, not the size. It runs while
+// talond is built: the filters are constants of the binary.
 //
 // Verdicts: allowed; EPERM for what is known and dangerous; by arguments for clone, unshare,
 // socket, ioctl, personality and prctl; ENOSYS for everything else, so that programs fall back.
@@ -67,9 +68,12 @@ Verdict interpret(std::span<const sock_filter> program, std::uint32_t audit_arch
 // Zero arguments and, for entries with rules, arguments that satisfy each rule.
 Result<> self_check(std::span<const sock_filter> program, std::span<const Policy> policies);
 
-// The filters, compiled and checked: milliseconds, so keep them. The second also takes 32-bit x86
-// calls; unenforceable on other architectures.
-Result<Program> native_filter();
-Result<Program> compat32_filter();
+// The filters, compiled when talond was built (seccomp_generate.cpp). The second also takes 32-bit
+// x86 calls; unenforceable on other architectures.
+std::span<const sock_filter> native_filter();
+Result<std::span<const sock_filter>> compat32_filter();
+
+// S13: both filters against the policies of this binary; a daemon asks at its start (milliseconds).
+Result<> check_filters();
 
 }  // namespace talon::isolate::seccomp

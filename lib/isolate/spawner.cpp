@@ -25,6 +25,7 @@
 #include <cstdlib>
 #include <cstring>
 
+#include "isolate/harden.h"
 #include "isolate/kernel/clone.h"
 #include "isolate/kernel/mount.h"
 #include "isolate/launch.h"
@@ -41,6 +42,7 @@ namespace {
 
 constexpr int kSocketFd = 3;
 constexpr int kBuilderSocketFd = 4;
+constexpr int kNetworkerSocketFd = 5;
 constexpr int kOwnFds = 64;  // our own descriptors live from here on
 constexpr int kSlots = static_cast<int>(wire::Slot::count);
 // Numbers below this are filled, so that received descriptors never land on a slot's number.
@@ -59,11 +61,13 @@ Result<> move_up(UniqueFd& fd) {
 Result<> settle_descriptors(Spawner& s) {
   s.socket = UniqueFd{kSocketFd};
   s.builder_socket = UniqueFd{kBuilderSocketFd};
-  if (close_range(kBuilderSocketFd + 1, ~0u, 0) != 0) {
+  s.networker_socket = UniqueFd{kNetworkerSocketFd};
+  if (close_range(kNetworkerSocketFd + 1, ~0u, 0) != 0) {
     return fail_sys(errno, "close inherited descriptors");
   }
   TALON_CHECK(move_up(s.socket));
   TALON_CHECK(move_up(s.builder_socket));
+  TALON_CHECK(move_up(s.networker_socket));
   TALON_TRY(null, open_at(AT_FDCWD, "/dev/null", O_RDWR));
   TALON_CHECK(move_up(null));  // it is 0, 1 or 2 itself where the caller had closed those
   for (const int fd : {0, 1}) {
@@ -141,18 +145,24 @@ void reset_personality_and_priority() {
   syscall(SYS_ioprio_set, 1 /* IOPRIO_WHO_PROCESS, ioprio_set(2) */, 0, 0);
 }
 
-// What spawner and builder share: no descriptor, signal setting, priority or mount of the host's.
-Result<> settle(Spawner& s, std::span<std::string, 3> cpus) {
-  TALON_CHECK(settle_descriptors(s));
-  reset_signals();
-  reset_personality_and_priority();
-  umask(0);
+Result<> keep_only(Spawner& s, std::uint64_t capabilities) {
+  TALON_CHECK(give_up_all_but(capabilities));
   __user_cap_header_struct header{_LINUX_CAPABILITY_VERSION_3, 0};
   __user_cap_data_struct data[2]{};
   if (syscall(SYS_capget, &header, data) != 0) {
     return fail_sys(errno, "read capabilities");
   }
   s.capabilities = data[0].permitted | std::uint64_t{data[1].permitted} << 32;
+  return {};
+}
+
+// What all three share: no descriptor, signal setting, priority or mount of the host's.
+Result<> settle(Spawner& s, std::span<std::string, 3> cpus) {
+  TALON_CHECK(settle_descriptors(s));
+  reset_signals();
+  reset_personality_and_priority();
+  umask(0);
+  TALON_CHECK(keep_only(s, kAllThreeCapabilities));
   std::size_t at = 0;
   for (const char* name : {"possible", "present", "online"}) {
     auto text = read_file_at(AT_FDCWD, std::string{"/sys/devices/system/cpu/"} + name, 4096);
@@ -161,14 +171,17 @@ Result<> settle(Spawner& s, std::span<std::string, 3> cpus) {
   return leave_host_mounts();
 }
 
-Result<> set_up(Spawner& s) {
+Result<> open_proc(Spawner& s) {
   TALON_TRY(proc, kernel::make_mount("proc", {},
                                      MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV | MOUNT_ATTR_NOEXEC));
   TALON_CHECK(move_up(proc));
   s.proc = std::move(proc);
-  TALON_TRY(netns, open_at(s.proc.get(), "self/ns/net", O_RDONLY));
-  TALON_CHECK(move_up(netns));
-  s.own_netns = std::move(netns);
+  return {};
+}
+
+Result<> set_up(Spawner& s) {
+  TALON_CHECK(keep_only(s, kSpawnerCapabilities));
+  TALON_CHECK(open_proc(s));
   TALON_TRY(init, sealed_memfd("talon-init", {talon_init_begin, talon_init_end}));
   TALON_CHECK(move_up(init));
   s.init_file = std::move(init);
@@ -315,8 +328,8 @@ void reap_children(Spawner& s) {
     if (pid <= 0) {
       return;
     }
-    if (pid == s.builder) {
-      s.builder = -1;  // talond sees it on the builder's socket
+    if (pid == s.builder || pid == s.networker) {
+      (pid == s.builder ? s.builder : s.networker) = -1;  // talond sees it on its socket
       continue;
     }
     wire::SpawnReply event{};
@@ -337,34 +350,58 @@ void say_hello(const UniqueFd& socket, const Result<>& ready) {
   send(socket.get(), &hello, sizeof(hello), MSG_NOSIGNAL);
 }
 
-// Never returns. It ends when talond closes its socket.
-[[noreturn]] void builder_main(Spawner& s, std::span<const std::string, 3> cpus) {
-  s.socket = std::move(s.builder_socket);
-  prctl(PR_SET_NAME, "talon-builder");
-  auto ready = unshare(CLONE_NEWNS) == 0 ? make_templates(cpus)
-                                         : fail_sys(errno, "make the builder's mount namespace");
+// Builder or networker from here on: never returns. It ends when talond closes its socket.
+[[noreturn]] void serve_only(Spawner& s, const Result<>& ready) {
   say_hello(s.socket, ready);
   while (ready && answer_one(s)) {
   }
   _exit(ready ? 0 : 1);
 }
 
-Result<> start_builder(Spawner& s, std::span<const std::string, 3> cpus) {
-  s.builder = fork();
-  if (s.builder < 0) {
-    return fail_sys(errno, "start the builder");
+[[noreturn]] void builder_main(Spawner& s, std::span<const std::string, 3> cpus) {
+  s.socket = std::move(s.builder_socket);
+  s.networker_socket.reset();
+  prctl(PR_SET_NAME, "talon-builder");
+  auto ready = keep_only(s, kBuilderCapabilities);
+  if (ready) {
+    ready = unshare(CLONE_NEWNS) == 0 ? make_templates(cpus)
+                                      : fail_sys(errno, "make the builder's mount namespace");
   }
+  serve_only(s, ready);
+}
+
+[[noreturn]] void networker_main(Spawner& s) {
+  s.socket = std::move(s.networker_socket);
+  prctl(PR_SET_NAME, "talon-network");
+  serve_only(s, [&]() -> Result<> {
+    TALON_CHECK(keep_only(s, kNetworkerCapabilities));
+    TALON_CHECK(open_proc(s));
+    TALON_TRY(netns, open_at(s.proc.get(), "self/ns/net", O_RDONLY));
+    s.own_netns = std::move(netns);
+    return {};
+  }());
+}
+
+Result<> start_helpers(Spawner& s, std::span<const std::string, 3> cpus) {
+  s.builder = fork();
   if (s.builder == 0) {
     builder_main(s, cpus);
   }
   s.builder_socket.reset();
-  return {};
+  s.networker = s.builder < 0 ? -1 : fork();
+  if (s.networker == 0) {
+    networker_main(s);
+  }
+  s.networker_socket.reset();
+  return s.networker < 0 ? fail_sys(errno, "start builder and networker") : Result<>{};
 }
 
 [[noreturn]] void leave(Spawner& s, int code) {
-  if (s.builder > 0) {
-    ::kill(s.builder, SIGKILL);  // our child and not reaped, so the pid is its own
-    waitpid(s.builder, nullptr, 0);
+  for (const pid_t pid : {s.builder, s.networker}) {
+    if (pid > 0) {
+      ::kill(pid, SIGKILL);  // our child and not reaped, so the pid is its own
+      waitpid(pid, nullptr, 0);
+    }
   }
   _exit(code);
 }
@@ -377,7 +414,7 @@ void spawner_main() {
   std::array<std::string, 3> cpus;
   auto ready = settle(s, cpus);
   if (ready) {
-    ready = start_builder(s, cpus);
+    ready = start_helpers(s, cpus);
   }
   if (ready) {
     ready = set_up(s);

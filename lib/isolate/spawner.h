@@ -5,7 +5,8 @@
 //
 // The builder is a fork of the spawner with another mount namespace and socket. It makes trees
 // while the spawner makes namespaces, and nothing that it has mounted can show in a sandbox's
-// mount namespace, which is a copy of the spawner's.
+// mount namespace, which is a copy of the spawner's. The networker, another fork, makes network
+// namespaces: the kernel takes longer for one than for all the others together.
 
 #include <sys/types.h>
 
@@ -29,8 +30,10 @@ inline constexpr const char* kHostRoot = "/o";  // for moments only, see leave_h
 
 struct Spawner {
   UniqueFd socket;
-  UniqueFd builder_socket;  // the builder's, until it is forked
+  UniqueFd builder_socket;    // the builder's, until it is forked
+  UniqueFd networker_socket;  // the same
   pid_t builder = -1;
+  pid_t networker = -1;
   UniqueFd proc;  // detached procfs of the host's pid namespace
   UniqueFd own_netns;
   UniqueFd init_file;              // talon-init, a sealed memfd

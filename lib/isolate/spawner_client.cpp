@@ -24,6 +24,7 @@ namespace {
 
 constexpr int kSocketFd = 3;
 constexpr int kBuilderSocketFd = 4;
+constexpr int kNetworkerSocketFd = 5;
 constexpr std::size_t kReapedKept = 256;
 constexpr std::chrono::milliseconds kReapDeadline{200};
 constexpr timeval kAnswerDeadline{30, 0};  // a spawner that takes longer hangs in the kernel
@@ -42,8 +43,8 @@ Result<Sockets> make_sockets() {
   setsockopt(made.ours.get(), SOL_SOCKET, SO_RCVTIMEO, &kAnswerDeadline, sizeof(kAnswerDeadline));
   // Clear of the numbers that they get in the spawner.
   for (UniqueFd* fd : {&made.ours, &made.theirs}) {
-    if (fd->get() <= kBuilderSocketFd) {
-      const int moved = fcntl(fd->get(), F_DUPFD_CLOEXEC, kBuilderSocketFd + 1);
+    if (fd->get() <= kNetworkerSocketFd) {
+      const int moved = fcntl(fd->get(), F_DUPFD_CLOEXEC, kNetworkerSocketFd + 1);
       if (moved < 0) {
         return fail_sys(errno, "move the spawner's socket");
       }
@@ -53,14 +54,15 @@ Result<Sockets> make_sockets() {
   return made;
 }
 
-Result<pid_t> fork_spawner(int socket, int builder) {
+Result<pid_t> fork_spawner(int socket, int builder, int networker) {
   const pid_t pid = fork();
   if (pid < 0) {
     return fail_sys(errno, "start the spawner");
   }
   if (pid == 0) {
     setsid();
-    if (dup2(socket, kSocketFd) < 0 || dup2(builder, kBuilderSocketFd) < 0) {
+    if (dup2(socket, kSocketFd) < 0 || dup2(builder, kBuilderSocketFd) < 0 ||
+        dup2(networker, kNetworkerSocketFd) < 0) {
       _exit(1);
     }
     spawner_main();
@@ -68,13 +70,14 @@ Result<pid_t> fork_spawner(int socket, int builder) {
   return pid;
 }
 
-Result<pid_t> exec_spawner(int socket, int builder) {
+Result<pid_t> exec_spawner(int socket, int builder, int networker) {
   posix_spawn_file_actions_t actions;
   posix_spawnattr_t attributes;
   posix_spawn_file_actions_init(&actions);
   posix_spawnattr_init(&attributes);
   posix_spawn_file_actions_adddup2(&actions, socket, kSocketFd);
   posix_spawn_file_actions_adddup2(&actions, builder, kBuilderSocketFd);
+  posix_spawn_file_actions_adddup2(&actions, networker, kNetworkerSocketFd);
   sigset_t none;
   sigset_t all;
   sigemptyset(&none);
@@ -117,10 +120,12 @@ std::unexpected<Error> error_of(const wire::SpawnReply& reply) {
 Result<std::shared_ptr<SpawnerClient>> SpawnerClient::start(By by) {
   TALON_TRY(spawner, make_sockets());
   TALON_TRY(builder, make_sockets());
+  TALON_TRY(network, make_sockets());
   const auto begin = by == By::fork ? fork_spawner : exec_spawner;
-  TALON_TRY(pid, begin(spawner.theirs.get(), builder.theirs.get()));
+  TALON_TRY(pid, begin(spawner.theirs.get(), builder.theirs.get(), network.theirs.get()));
   std::shared_ptr<SpawnerClient> client{new SpawnerClient{std::move(spawner.ours), pid}};
   client->builder_.reset(new SpawnerClient{std::move(builder.ours), -1});
+  client->network_.reset(new SpawnerClient{std::move(network.ours), -1});
   return client;
 }
 
@@ -136,7 +141,11 @@ Result<> SpawnerClient::ready() {
             .error()));
   }
   lock.unlock();
-  return builder_ != nullptr ? builder_->ready() : Result<>{};
+  if (builder_ != nullptr) {
+    TALON_CHECK(builder_->ready());
+    TALON_CHECK(network_->ready());
+  }
+  return {};
 }
 
 SpawnerClient::~SpawnerClient() {
@@ -144,7 +153,7 @@ SpawnerClient::~SpawnerClient() {
   if (pid_ < 0) {
     return;
   }
-  if (dead_ || !builder_->alive()) {
+  if (dead_ || !builder_->alive() || !network_->alive()) {
     ::kill(pid_, SIGKILL);  // it may hang; it is our child and not reaped, so the pid is its own
   }
   int status = 0;
@@ -178,7 +187,7 @@ Result<SpawnerClient::Ticket> SpawnerClient::send(std::shared_ptr<SpawnerClient>
 
 bool SpawnerClient::alive() const {
   const std::lock_guard guard{mutex_};
-  return !dead_ && (builder_ == nullptr || builder_->alive());
+  return !dead_ && (builder_ == nullptr || (builder_->alive() && network_->alive()));
 }
 
 void SpawnerClient::take(Result<Message>& message, const wire::SpawnReply& reply) {

@@ -1,8 +1,8 @@
 #pragma once
-// talond's end of the spawner and of its builder: starts them, sends requests and hands out the
-// replies. Thread-safe;
-// several requests may be under way (they are answered in order). When the spawner is gone every
-// wait answers Code::unavailable and alive() is false: make a new client.
+// talond's end of the spawner, its builder and its networker: starts them, sends requests and hands
+// out the replies. Thread-safe; several requests may be under way (they are answered in order).
+// When the spawner is gone every wait answers Code::unavailable and alive() is false: make a new
+// client.
 
 #include <sys/types.h>
 
@@ -68,6 +68,8 @@ class SpawnerClient {
   bool alive() const;
   // The builder's end, for SpawnOp::tree: it ends with this client.
   const std::shared_ptr<SpawnerClient>& builder() const { return builder_; }
+  // The networker's, for SpawnOp::net_ns; the same.
+  const std::shared_ptr<SpawnerClient>& network() const { return network_; }
   pid_t pid() const { return pid_; }
   // waitpid's status of a child that has ended, if the spawner reports it within 200 ms.
   std::optional<int> reaped(pid_t pid);
@@ -84,8 +86,9 @@ class SpawnerClient {
   void take(Result<Message>& message, const wire::SpawnReply& reply);
 
   UniqueFd socket_;
-  pid_t pid_;  // -1: the builder, which the spawner reaps
+  pid_t pid_;  // -1: builder or networker, which the spawner reaps
   std::shared_ptr<SpawnerClient> builder_;
+  std::shared_ptr<SpawnerClient> network_;
   std::mutex send_mutex_;
   mutable std::mutex mutex_;  // all below
   std::condition_variable changed_;

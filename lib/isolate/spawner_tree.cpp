@@ -16,6 +16,7 @@
 #include <sys/sysmacros.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 
 #include "isolate/kernel/mount.h"
@@ -64,7 +65,11 @@ namespace {
 
 constexpr std::uint64_t kPlain = MOUNT_ATTR_NOSUID | MOUNT_ATTR_NODEV;
 constexpr std::uint64_t kInert = kPlain | MOUNT_ATTR_NOEXEC;
-constexpr std::uint64_t kTreeInodes = 1u << 20;
+// Files of a tmpfs: one a page, the kernel's own rule for a whole machine, and no fewer than a
+// build needs. A million empty files would be a gigabyte of the kernel's memory in a small tmpfs.
+constexpr std::uint64_t inodes_for(std::uint64_t bytes) {
+  return std::max<std::uint64_t>(65536, bytes / 4096);
+}
 
 // Files made from here on are owned by the sandbox's root: on an idmapped mount an id outside
 // the map cannot own anything (EOVERFLOW), and the overlay would be read-only.
@@ -218,7 +223,8 @@ class Builder {
     if (request_.tmp_bytes == 0) {
       return {};
     }
-    TALON_TRY(mount, sized_tmpfs(request_.tmp_bytes, kTreeInodes, "1777", kPlain));
+    TALON_TRY(mount,
+              sized_tmpfs(request_.tmp_bytes, inodes_for(request_.tmp_bytes), "1777", kPlain));
     return attach(mount.get(), dir.get(), "");
   }
 
@@ -250,7 +256,7 @@ class Builder {
                                {"gid", std::to_string(request_.id_base + 5)}},
                               MOUNT_ATTR_NOSUID | MOUNT_ATTR_NOEXEC));
     TALON_CHECK(attach(pts.get(), AT_FDCWD, "t/dev/pts"));  // below our own template: no links
-    TALON_TRY(shm, sized_tmpfs(request_.shm_bytes, kTreeInodes, "1777", kInert));
+    TALON_TRY(shm, sized_tmpfs(request_.shm_bytes, inodes_for(request_.shm_bytes), "1777", kInert));
     return attach(shm.get(), AT_FDCWD, "t/dev/shm");
   }
 

@@ -19,9 +19,13 @@ enum class OnOrphan { stay, die };
 
 // Asked-for limits; nullopt = not asked for. Enforcement is the cgroup's (see CgroupApplied).
 struct Limits {
-  std::optional<std::uint64_t> memory_bytes;
-  std::optional<double> cpu_cores;
-  std::optional<std::uint64_t> pids;
+  std::optional<std::uint64_t> memory_bytes = {};
+  std::optional<double> cpu_cores = {};
+  std::optional<std::uint64_t> pids = {};
+  // Bytes per second from and to the disk that the sandbox's files lie on.
+  std::optional<std::uint64_t> io_read = {};
+  std::optional<std::uint64_t> io_write = {};
+  bool operator==(const Limits&) const = default;
 };
 
 struct SandboxSpec {
@@ -33,11 +37,16 @@ struct SandboxSpec {
   Limits limits;
   std::uint64_t shm_bytes = limits::kShmDefault;
   std::uint64_t memory_root_bytes = 512ull << 20;  // storage: memory
-  std::uint64_t open_files = 16384;                // RLIMIT_NOFILE, capped by the host's hard limit
+  // How far root changes (in memory instead of memory_root_bytes) and the workspace may grow;
+  // nullopt = as the disk does.
+  std::optional<std::uint64_t> disk_bytes = {};
+  std::optional<std::uint64_t> workspace_bytes = {};
+  std::uint64_t open_files = 16384;  // RLIMIT_NOFILE, capped by the host's hard limit
   std::string default_cwd = "/workspace";
   bool compat32 = false;            // 32-bit x86 calls, under a filter of their own
   bool unconfined_seccomp = false;  // the node-level opt-out: no filter at all
   bool pivot_root = false;          // the fallback switch
+  bool operator==(const SandboxSpec&) const = default;
 };
 
 struct ExecSpec {
@@ -50,6 +59,7 @@ struct ExecSpec {
   std::string script;  // not empty: the child gets it as descriptor 3 (long `command` texts)
   bool stdin_open = false;
   bool tty = false;
+  bool record_input = false;  // what is typed goes into the log of the terminal too
   std::uint16_t cols = 80;
   std::uint16_t rows = 24;
   std::chrono::milliseconds timeout{0};  // 0 = none

@@ -6,12 +6,14 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <filesystem>
 #include <map>
 #include <set>
 
 #include "isolate/wire/plan_format.h"
+#include "kernel/init_support.h"
 #include "kernel/sandbox_support.h"
 
 using namespace talon;
@@ -46,19 +48,43 @@ TEST_CASE("F1: PID 1 holds exactly its slots, null devices and its own event mac
   REQUIRE(lab.run(box, {"/bin/true"}).code == 0);
   // Until then its log is open.
   REQUIRE(std::holds_alternative<isolate::event::Ended>(box->wait_event(10s).value()));
+  // What the exec had is closed, and what the next one needs is there.
+  const auto pipes = [&box] {
+    std::map<std::string, int> ends;
+    for (const auto& [fd, to] : descriptors(box->identity().host_pid)) {
+      ends[to] += to.starts_with("pipe:[") ? 1 : 0;
+    }
+    std::erase_if(ends, [](const auto& end) { return end.second == 0; });
+    return ends;
+  };
+  CHECK(test::InitBox::eventually([&] {
+    const auto ends = pipes();  // three that nobody else holds
+    return ends.size() == 3 &&
+           std::ranges::all_of(ends, [](const auto& end) { return end.second == 2; });
+  }));
   std::set<int> slots;
+  int spares = 0;
+  int groups = 0;
   for (const auto& [fd, to] : descriptors(box->identity().host_pid)) {
     INFO(fd << " -> " << to);
     if (fd < 3) {
       CHECK(to == "/dev/null");
-    } else if (fd >= wire::kFdBase && fd < wire::kFdBase + 12) {
+    } else if (fd >= wire::kFdBase && fd < wire::kFdBase + 8) {
       slots.insert(fd - wire::kFdBase);
+    } else if (to.starts_with("pipe:[")) {
+      continue;
+    } else if (to.find("/.spare") != std::string::npos) {
+      ++spares;
+    } else if (to.find_first_not_of("0123456789", to.rfind('/') + 1) == std::string::npos) {
+      ++groups;
     } else {
       CHECK((to.starts_with("anon_inode:[eventpoll]") || to.starts_with("anon_inode:[signalfd]") ||
              to.starts_with("anon_inode:[timerfd]")));
     }
   }
   CHECK(slots == std::set<int>{0, 1, 2, 3, 4, 5, 6, 7});
+  CHECK(spares <= 1);
+  CHECK(groups == 1);
   lab.destroy(box);
 }
 

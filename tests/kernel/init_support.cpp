@@ -385,11 +385,21 @@ std::vector<wire::JournalRecord> InitBox::journal() const {
 std::vector<std::string> InitBox::log_files() const {
   std::vector<std::string> names;
   for (const auto& entry : std::filesystem::directory_iterator(logs_dir_)) {
-    if (entry.path().filename() != ".spare") {  // made whenever nothing waits
+    if (!entry.path().filename().string().starts_with(".spare")) {  // made when nothing waits
       names.push_back(entry.path().filename().string());
     }
   }
   std::ranges::sort(names);
+  return names;
+}
+
+std::vector<std::string> InitBox::exec_groups() const {
+  std::vector<std::string> names;
+  for (const auto& entry : std::filesystem::directory_iterator(group_ + "/x")) {
+    if (entry.is_directory()) {
+      names.push_back(entry.path().filename().string());
+    }
+  }
   return names;
 }
 

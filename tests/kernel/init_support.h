@@ -109,6 +109,8 @@ class InitBox {
   std::string output(const std::string& px, wire::Kind kind = wire::Kind::out) const;
   std::vector<wire::JournalRecord> journal() const;
   std::vector<std::string> log_files() const;
+  // The groups in x/: those of execs, and the one that is kept ready for the next.
+  std::vector<std::string> exec_groups() const;
   bool init_alive() const;
   // Polls until `done` says so; false at the deadline.
   static bool eventually(const std::function<bool()>& done,

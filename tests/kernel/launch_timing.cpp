@@ -82,7 +82,7 @@ TEST_CASE("timing of create, run, kill and remove (printed only)") {
     REQUIRE(call().has_value());
     std::printf("%s %.0f us\n", what, us(t0, clock::now()));
   };
-  once("seccomp filter", [] { return isolate::seccomp::native_filter(); });
+  once("check of the seccomp filters", [] { return isolate::seccomp::check_filters(); });
   once("host facts", [] { return isolate::probe_host(""); });
   once("spawner start", [] { return isolate::SpawnerClient::start().value()->ready(); });
   std::printf("launcher stop and start %.0f us\n", median(start));

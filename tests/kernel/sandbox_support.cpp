@@ -99,6 +99,7 @@ Lab::Lab() {
   config_ = {.run_dir = dir_ / "run",
              .cgroup_path = "",
              .instance = "test" + random_hex(4),
+             .data_dir = dir_,
              .lease_dir = dir_ / "ids"};
   restart_launcher();
 }
@@ -135,9 +136,18 @@ Result<Box> Lab::try_create(const isolate::SandboxSpec& spec, bool workspace) {
   box.image = open_dir(image());
   box.root = open_dir(root_of(spec.id));
   box.workspace = open_dir(root_of(spec.id) / "workspace");
-  TALON_TRY(sandbox, launcher_->create(spec, {.image = &box.image,
-                                              .root = &box.root,
-                                              .workspace = workspace ? &box.workspace : nullptr}));
+  const isolate::SandboxDirs dirs{
+      .image = &box.image, .root = &box.root, .workspace = workspace ? &box.workspace : nullptr};
+  const auto make = [&]() -> Result<std::unique_ptr<isolate::Sandbox>> {
+    if (!ahead) {
+      return launcher_->create(spec, dirs);
+    }
+    isolate::SandboxSpec unlimited = spec;
+    unlimited.limits = {};
+    TALON_TRY(prepared, launcher_->prepare(*ahead, unlimited, dirs));
+    return launcher_->create(spec, dirs, std::move(prepared));
+  };
+  TALON_TRY(sandbox, make());
   box.sandbox = std::move(sandbox);
   return box;
 }
@@ -158,6 +168,7 @@ void Lab::destroy(Box& box) {
     give_up(done.error().message);
   }
   box.sandbox.reset();
+  launcher_->drain();
 }
 
 Ran Lab::run(Box& box, std::vector<std::string> argv, const std::string& user) {

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -54,6 +55,9 @@ class Lab {
   std::filesystem::path dir() const { return dir_; }
   std::filesystem::path image() const { return dir_ / "image"; }
   std::filesystem::path root_of(const std::string& id) const { return dir_ / id; }
+
+  // Not none: every sandbox is first made so far and then taken, as one of a pool is.
+  std::optional<isolate::Ahead> ahead;
 
   isolate::SandboxSpec spec();  // with a new id
   Result<Box> try_create(const isolate::SandboxSpec& spec, bool workspace = true);

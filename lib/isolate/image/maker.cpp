@@ -10,6 +10,7 @@
 #include <charconv>
 
 #include "base/clock.h"
+#include "base/fault.h"
 #include "base/id.h"
 #include "isolate/image/tree.h"
 
@@ -130,10 +131,12 @@ Result<ImageInfo> Maker::publish(Manifest manifest) {
   manifest.info.created_at = rfc3339(system_clock().wall_ms());
   TALON_CHECK(replace_file_at(dir_.get(), "manifest.json", to_json(manifest), 0600));
   const std::string name = manifest.info.name + "-" + std::to_string(manifest.info.generation);
+  TALON_CHECK(fault::point("image.rename"));
   if (renameat2(images_.get(), tmp_.c_str(), images_.get(), name.c_str(), RENAME_NOREPLACE) != 0) {
     return fail_sys(errno, "rename to images/" + name);
   }
   tmp_.clear();
+  TALON_CHECK(fault::point("image.fsync"));
   if (fsync(images_.get()) != 0) {
     return fail_sys(errno, "sync images");
   }

@@ -65,6 +65,22 @@ Result<bool> wait_readable(int fd, std::chrono::milliseconds deadline) {
   }
 }
 
+std::optional<int> exit_status(int pidfd) {
+  struct Info {  // struct pidfd_info of linux/pidfd.h, first version
+    std::uint64_t mask;
+    std::uint64_t cgroup;
+    std::uint32_t ids[11];
+    std::int32_t exit_code;
+  };
+  static_assert(sizeof(Info) == 64);
+  constexpr std::uint64_t kExit = 1u << 3;
+  Info info{.mask = kExit, .cgroup = 0, .ids = {}, .exit_code = 0};
+  if (ioctl(pidfd, _IOWR(0xFF, 11, Info), &info) != 0 || (info.mask & kExit) == 0) {
+    return std::nullopt;
+  }
+  return info.exit_code;
+}
+
 Result<UniqueFd> mount_namespace(int pidfd, pid_t pid) {
   constexpr unsigned long kGetMountNamespace = _IO(0xFF, 3);  // linux/pidfd.h
   UniqueFd fd{ioctl(pidfd, kGetMountNamespace, 0)};

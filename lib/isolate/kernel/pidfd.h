@@ -5,6 +5,7 @@
 
 #include <chrono>
 #include <cstdint>
+#include <optional>
 
 #include "base/error.h"
 #include "base/fd.h"
@@ -16,6 +17,9 @@ Result<PidFd> open_pidfd(pid_t pid);
 Result<std::uint64_t> start_time(pid_t pid);
 // Waits until a descriptor is readable; false when the deadline passed first.
 Result<bool> wait_readable(int fd, std::chrono::milliseconds deadline);
+// waitpid's status of a process that somebody else has reaped: PIDFD_INFO_EXIT, Linux 6.15 and
+// newer.
+std::optional<int> exit_status(int pidfd);
 // The mount namespace of a process (before Linux 6.11 by /proc, where `pid` must still be its).
 Result<UniqueFd> mount_namespace(int pidfd, pid_t pid);
 // A copy of another process's descriptor (man 2 pidfd_getfd; needs SYS_PTRACE).
