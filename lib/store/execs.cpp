@@ -6,7 +6,8 @@ namespace talon::store {
 namespace {
 
 constexpr std::string_view kColumns =
-    "id, sandbox, tenant, state, spec_json, pid, result_json, started_ms, ended_ms";
+    "id, sandbox, tenant, state, spec_json, pid, result_json, certificate_json, started_ms, "
+    "ended_ms";
 
 ExecRow exec_of(const Row& row) {
   return {.id = row.text(0),
@@ -16,8 +17,9 @@ ExecRow exec_of(const Row& row) {
           .spec_json = row.text(4),
           .pid = static_cast<std::int32_t>(row.integer(5)),
           .result_json = row.text(6),
-          .started_ms = row.integer(7),
-          .ended_ms = row.maybe_integer(8)};
+          .certificate_json = row.text(7),
+          .started_ms = row.integer(8),
+          .ended_ms = row.maybe_integer(9)};
 }
 
 }  // namespace
@@ -27,14 +29,14 @@ Result<> upsert_exec(Db& db, const ExecRow& row) {
   // never moves to another sandbox or tenant.
   static const std::string sql =
       "INSERT INTO execs (" + std::string{kColumns} +
-      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
+      ") VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET "
       "state = excluded.state, spec_json = excluded.spec_json, pid = excluded.pid, "
-      "result_json = excluded.result_json, started_ms = excluded.started_ms, "
-      "ended_ms = excluded.ended_ms "
+      "result_json = excluded.result_json, certificate_json = excluded.certificate_json, "
+      "started_ms = excluded.started_ms, ended_ms = excluded.ended_ms "
       "WHERE execs.sandbox = excluded.sandbox AND execs.tenant = excluded.tenant "
       "AND (execs.state <> 'exited' OR excluded.state = 'exited')";
   TALON_CHECK(db.run(sql, row.id, row.sandbox, row.tenant, row.state, row.spec_json, row.pid,
-                     row.result_json, row.started_ms, row.ended_ms));
+                     row.result_json, row.certificate_json, row.started_ms, row.ended_ms));
   return {};
 }
 
@@ -74,9 +76,24 @@ Result<ExecPage> list_execs(Db& db, std::string_view tenant, std::string_view sa
   return page;
 }
 
-Result<> delete_execs_of(Db& db, std::string_view sandbox) {
-  TALON_CHECK(db.run("DELETE FROM execs WHERE sandbox = ?", sandbox));
+Result<> set_exec_certificate(Db& db, std::string_view sandbox, std::string_view id,
+                              std::string_view certificate_json) {
+  TALON_CHECK(db.run("UPDATE execs SET certificate_json = ? WHERE id = ? AND sandbox = ?",
+                     certificate_json, id, sandbox));
   return {};
+}
+
+Result<> retire_execs_of(Db& db, std::string_view sandbox) {
+  TALON_CHECK(db.run("UPDATE execs SET spec_json = '{}' WHERE sandbox = ?", sandbox));
+  return {};
+}
+
+Result<std::int64_t> trim_execs_of(Db& db, std::string_view sandbox, int keep) {
+  return db.run(
+      "DELETE FROM execs WHERE sandbox = ?1 AND state = 'exited' AND (started_ms, id) <= ("
+      "SELECT started_ms, id FROM execs WHERE sandbox = ?1 AND state = 'exited' "
+      "ORDER BY started_ms DESC, id DESC LIMIT 1 OFFSET ?2)",
+      sandbox, keep);
 }
 
 }  // namespace talon::store

@@ -2,6 +2,7 @@
 #include <string>
 #include <string_view>
 
+#include "base/fault.h"
 #include "store/db.h"
 
 namespace talon::store {
@@ -14,11 +15,19 @@ constexpr std::int64_t kApplicationId = 0x54414C4E;
 constexpr char kInitial[] = {
 #embed "sql/0001_initial.sql"
 };
+constexpr char kCertificates[] = {
+#embed "sql/0002_certificates.sql"
+};
+constexpr char kServices[] = {
+#embed "sql/0003_services.sql"
+};
 
 // Step n brings schema n to n + 1. Only ever appended to: files in the field have run the old
 // ones.
-constexpr std::array<std::string_view, 1> kSteps{
+constexpr std::array<std::string_view, 3> kSteps{
     std::string_view{kInitial, sizeof kInitial},
+    std::string_view{kCertificates, sizeof kCertificates},
+    std::string_view{kServices, sizeof kServices},
 };
 
 Result<std::int64_t> pragma(Db& db, const char* sql) {
@@ -28,13 +37,18 @@ Result<std::int64_t> pragma(Db& db, const char* sql) {
 }
 
 Result<> take_step(Db& db, std::size_t step) {
+  TALON_CHECK(fault::point("migrate.begin"));
   TALON_CHECK(db.script("BEGIN IMMEDIATE"));
   // user_version and application_id lie in the file's header: they roll back with the rest.
   auto done = db.script(std::string{kSteps[step]});
   if (done) {
+    done = fault::point("migrate.commit");
+  }
+  if (done) {
     done = db.script("PRAGMA application_id=" + std::to_string(kApplicationId) +
                      "; PRAGMA user_version=" + std::to_string(step + 1) + "; COMMIT");
   }
+  fault::stop("migrate.committed");
   if (!done && db.in_transaction()) {
     // The first error is the one to report.
     if (auto undone = db.script("ROLLBACK"); !undone) {

@@ -11,6 +11,15 @@ Result<> insert_event(Db& db, const EventRow& row) {
   return {};
 }
 
+Result<std::int64_t> expire_events(Db& db, std::int64_t before_ms, int most) {
+  // They are numbered in the order of their times: the first that is young enough ends the search.
+  return db.run(
+      "DELETE FROM events WHERE seq IN (SELECT seq FROM events WHERE seq < coalesce("
+      "(SELECT seq FROM events WHERE at_ms >= ?1 ORDER BY seq LIMIT 1), 9223372036854775807) "
+      "ORDER BY seq LIMIT ?2)",
+      before_ms, most);
+}
+
 Result<std::vector<EventRow>> list_events(Db& db, std::string_view tenant, std::string_view sandbox,
                                           std::int64_t after_seq, int limit) {
   static const std::string select =

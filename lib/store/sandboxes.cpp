@@ -68,8 +68,8 @@ constexpr std::string_view kLabelsMatch =
     "WHERE has.key = json_extract(want.value, '$[0]') "
     "AND has.value = json_extract(want.value, '$[1]')))";
 
-// A statement per shape of filter (at most 16), so that each has the index it needs.
-// ?1 tenant, ?2 states, ?3 limit, ?4 labels, ?5 and ?6 the cursor.
+// A statement per shape of filter (at most 32), so that each has the index it needs.
+// ?1 tenant, ?2 states, ?3 limit, ?4 labels, ?5 and ?6 the cursor, ?7 name.
 std::string list_sql(const SandboxFilter& filter) {
   std::string sql = "SELECT " + std::string{kColumns} + " FROM sandboxes WHERE ";
   sql += filter.tenant.empty() ? "?1 = ''" : "tenant = ?1";
@@ -77,6 +77,7 @@ std::string list_sql(const SandboxFilter& filter) {
                                : " AND state IN (SELECT value FROM json_each(?2))";
   sql += filter.labels.empty() ? " AND ?4 = '[]'" : kLabelsMatch;
   sql += filter.after.empty() ? " AND ?5 = 0 AND ?6 = ''" : " AND (created_ms, id) < (?5, ?6)";
+  sql += filter.name.empty() ? " AND ?7 = ''" : " AND name = ?7 AND name <> ''";
   return sql + " ORDER BY created_ms DESC, id DESC LIMIT ?3";
 }
 
@@ -139,12 +140,31 @@ Result<SandboxPage> list_sandboxes(Db& db, const SandboxFilter& filter) {
   TALON_CHECK(db.each(
       list_sql(filter), [&](const Row& row) { page.rows.push_back(sandbox_of(row)); },
       filter.tenant, json_array(filter.states), limit + 1, json_pairs(filter.labels), cursor.time,
-      cursor.id));
+      cursor.id, filter.name));
   if (page.rows.size() > limit) {
     page.rows.resize(limit);
     page.next = to_text({.time = page.rows.back().created_ms, .id = page.rows.back().id});
   }
   return page;
+}
+
+Result<std::int64_t> expire_sandboxes(Db& db, std::int64_t before_ms, int most) {
+  struct Old {
+    std::string id;
+    std::string workspace;
+  };
+  std::vector<Old> old;
+  TALON_CHECK(db.each(
+      "SELECT id, workspace FROM sandboxes WHERE state = 'deleted' AND ended_ms < ? "
+      "ORDER BY ended_ms LIMIT ?",
+      [&](const Row& row) { old.push_back({row.text(0), row.text(1)}); }, before_ms, most));
+  for (const Old& one : old) {
+    TALON_CHECK(db.run("DELETE FROM execs WHERE sandbox = ?", one.id));
+    TALON_CHECK(
+        db.run("DELETE FROM workspaces WHERE id = ? AND deleted_ms IS NOT NULL", one.workspace));
+    TALON_CHECK(db.run("DELETE FROM sandboxes WHERE id = ?", one.id));
+  }
+  return static_cast<std::int64_t>(old.size());
 }
 
 Result<std::vector<std::string>> images_in_use(Db& db) {

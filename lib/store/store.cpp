@@ -10,6 +10,7 @@
 #include <utility>
 #include <vector>
 
+#include "base/fault.h"
 #include "base/limits.h"
 #include "store/db.h"
 
@@ -107,6 +108,7 @@ struct Store::Impl {
     if (std::ranges::none_of(group, [](const Item& item) { return bool(item.work); })) {
       return {};
     }
+    TALON_CHECK(fault::point("store.begin"));
     TALON_CHECK(writer->run("BEGIN IMMEDIATE"));
     for (Item& item : group) {
       if (!item.work) {
@@ -116,9 +118,13 @@ struct Store::Impl {
         return roll_back(std::move(usable).error());
       }
     }
+    if (auto before = fault::point("store.commit"); !before) {
+      return roll_back(std::move(before).error());
+    }
     if (auto committed = writer->run("COMMIT"); !committed) {
       return roll_back(std::move(committed).error());
     }
+    fault::stop("store.committed");
     commits.fetch_add(1, std::memory_order_relaxed);
     return {};
   }
@@ -199,6 +205,7 @@ Store::~Store() {
   impl_->thread.join();
   // Readers first: a checkpoint cannot pass what an open reader may still look at.
   impl_->idle_readers.clear();
+  fault::stop("store.checkpoint");
   // Only tidiness: what a failed checkpoint leaves in the -wal file is as durable as before.
   [[maybe_unused]] const auto done = impl_->writer->run("PRAGMA wal_checkpoint(TRUNCATE)");
 }

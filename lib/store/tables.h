@@ -73,6 +73,7 @@ struct SandboxFilter {
   std::string tenant;                                       // "" = any
   std::vector<std::string> states;                          // empty = all but deleted
   std::vector<std::pair<std::string, std::string>> labels;  // all must match
+  std::string name = {};                                    // "" = any
   std::string after;  // (created_ms, id) cursor, opaque text from the last page
   int limit = 100;
 };
@@ -93,7 +94,8 @@ struct ExecRow {
   std::string state;      // running exited
   std::string spec_json;  // argv or command, user, cwd, limits (env names only, no values)
   std::int32_t pid = 0;
-  std::string result_json;  // "" until it ended
+  std::string result_json;            // "" until it ended
+  std::string certificate_json = {};  // the same
   std::int64_t started_ms = 0;
   std::optional<std::int64_t> ended_ms;
 };
@@ -107,7 +109,35 @@ struct ExecPage {
 };
 Result<ExecPage> list_execs(Db& db, std::string_view tenant, std::string_view sandbox,
                             std::string_view after, int limit);  // newest first
-Result<> delete_execs_of(Db& db, std::string_view sandbox);
+Result<> set_exec_certificate(Db& db, std::string_view sandbox, std::string_view id,
+                              std::string_view certificate_json);
+// Of a deleted sandbox: what was asked for goes, result and certificate stay.
+Result<> retire_execs_of(Db& db, std::string_view sandbox);
+// Only the `keep` newest ended ones stay (decision 23). Returns how many went.
+Result<std::int64_t> trim_execs_of(Db& db, std::string_view sandbox, int keep);
+
+// Retention: at most `most` sandboxes that were deleted before `before_ms`, with their execs,
+// certificates and deleted workspaces. Returns how many sandboxes went; below `most` = nothing is
+// left to do.
+Result<std::int64_t> expire_sandboxes(Db& db, std::int64_t before_ms, int most);
+
+// A command that is kept running in a sandbox.
+struct ServiceRow {
+  std::string sandbox;
+  std::string name;
+  std::string tenant;
+  std::string spec_json;  // what to run and when to start it again
+  std::string state;      // running backoff stopped
+  std::string exec;       // px… of its last start, written before that start; "" = none yet
+  std::uint32_t restarts = 0;
+  std::string last_json;  // how its last process ended, "" = none has
+  std::int64_t created_ms = 0;
+  std::int64_t updated_ms = 0;
+};
+Result<> upsert_service(Db& db, const ServiceRow& row);
+Result<std::vector<ServiceRow>> list_services(Db& db, std::string_view sandbox);  // by name
+Result<> delete_service(Db& db, std::string_view sandbox, std::string_view name);
+Result<> delete_services_of(Db& db, std::string_view sandbox);
 
 struct WorkspaceRow {
   std::string id;
@@ -131,6 +161,8 @@ struct EventRow {
   std::int64_t at_ms = 0;
 };
 Result<> insert_event(Db& db, const EventRow& row);
+// At most `most` of the oldest that came before `before_ms`. Returns how many went.
+Result<std::int64_t> expire_events(Db& db, std::int64_t before_ms, int most);
 Result<std::vector<EventRow>> list_events(Db& db, std::string_view tenant, std::string_view sandbox,
                                           std::int64_t after_seq, int limit);
 

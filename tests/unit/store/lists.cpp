@@ -180,3 +180,25 @@ TEST_CASE_METHOD(Fixture, "an image is in use until the last sandbox made from i
   REQUIRE(write([&](Db& db) { return update_sandbox(db, row); }).has_value());
   CHECK(used().empty());
 }
+
+TEST_CASE_METHOD(Fixture, "a name finds the one sandbox alive that has it") {
+  const auto add = [&](const char* id, const char* tenant, const char* name, const char* state) {
+    auto row = sandbox(id, tenant, 100);
+    row.name = name;
+    row.state = state;
+    REQUIRE(write([&](Db& db) { return insert_sandbox(db, row); }).has_value());
+  };
+  add("sb1", "tn1", "web", "deleted");
+  add("sb2", "tn1", "web", "running");
+  add("sb3", "tn1", "", "running");
+  add("sb4", "tn2", "web", "running");
+  SandboxFilter filter;
+  filter.tenant = "tn1";
+  filter.name = "web";
+  CHECK(ids(*read([&](Db& db) { return list_sandboxes(db, filter); })) == Ids{"sb2"});
+  filter.states = {"stopped"};
+  CHECK(read([&](Db& db) { return list_sandboxes(db, filter); })->rows.empty());
+  filter.states.clear();
+  filter.name = "we";
+  CHECK(read([&](Db& db) { return list_sandboxes(db, filter); })->rows.empty());
+}

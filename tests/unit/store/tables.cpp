@@ -248,8 +248,15 @@ TEST_CASE_METHOD(Fixture, "execs: an upsert replaces, and an exited exec stays e
   REQUIRE(write([&](Db& db) { return upsert_exec(db, stolen); }).has_value());
   CHECK(read([](Db& db) { return get_exec(db, "tn1", "sb1", "px1"); })->result_json ==
         R"({"exit_code":3})");
-  REQUIRE(write([](Db& db) { return delete_execs_of(db, "sb1"); }).has_value());
-  CHECK_FALSE(read([](Db& db) { return get_exec(db, "tn1", "sb1", "px1"); }).has_value());
+  REQUIRE(
+      write([](Db& db) { return set_exec_certificate(db, "sb2", "px1", "other"); }).has_value());
+  REQUIRE(write([](Db& db) { return set_exec_certificate(db, "sb1", "px1", "why"); }).has_value());
+  // What was asked for goes with the sandbox, what became of it stays.
+  REQUIRE(write([](Db& db) { return retire_execs_of(db, "sb1"); }).has_value());
+  const auto kept = *read([](Db& db) { return get_exec(db, "tn1", "sb1", "px1"); });
+  CHECK(kept.spec_json == "{}");
+  CHECK(kept.result_json == R"({"exit_code":3})");
+  CHECK(kept.certificate_json == "why");
 }
 
 TEST_CASE_METHOD(Fixture, "events and audit: numbered, in order, by tenant, from a cursor") {
