@@ -35,6 +35,7 @@ inline void init_frames_input(const std::uint8_t* data, std::size_t size) {
   try_payload<wire::Signal>(data, size);
   try_payload<wire::EndExec>(data, size);
   try_payload<wire::Resize>(data, size);
+  try_payload<wire::Flow>(data, size);
   try_payload<wire::Mark>(data, size);
   wire::Exec exec;
   if (init::take_exec(data, static_cast<std::uint32_t>(size), exec) &&

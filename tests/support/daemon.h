@@ -51,11 +51,18 @@ class Daemon {
 
   // Starts talond and waits until it listens; REQUIREs that it does.
   void start();
+  // False when it ended before it listened.
+  bool start_or_end();
+  // For the next start; "" takes it away.
+  void set_env(const std::string& name, const std::string& value);
   void signal(int number);
   // Waits for its end; the exit code, 128+n for a signal, -1 at the deadline.
   int wait(Seconds deadline);
   int stop();  // SIGTERM and wait
   void kill_hard();
+  // As after a reboot of the host: no process is left, no run directory, another boot id.
+  void reboot(const std::string& boot_id);
+  void power_off(const std::string& boot_id);  // the same, up to where it would start
 
   pid_t pid() const { return pid_; }
   const std::string& data() const { return data_; }
@@ -92,6 +99,8 @@ class Daemon {
   static Ran run_talond(const std::vector<std::string>& args, Seconds deadline = Seconds(60),
                         pid_t pid = 0);
   static std::string binary();
+  static std::string
+  test_binary();  // the build's own: TALON_TEST_BIN has no TALON_TEST_* variables
   std::vector<std::string> serve_args() const;
 
  private:

@@ -202,11 +202,11 @@ Reply Connection::read_head(Seconds deadline) {
       }
       parse_field(*line, reply.headers);
     }
-  } while (reply.status >= 100 && reply.status < 200);
+  } while (reply.status >= 100 && reply.status < 200 && reply.status != 101);
   chunked_ = lower(reply.header("transfer-encoding")) == "chunked";
   left_.reset();
   trailers_.clear();
-  body_done_ = reply.status == 204 || reply.status == 304;
+  body_done_ = reply.status == 101 || reply.status == 204 || reply.status == 304;
   if (const auto length = reply.header("content-length"); !chunked_ && !length.empty()) {
     std::uint64_t n = 0;
     std::from_chars(length.data(), length.data() + length.size(), n);
@@ -292,6 +292,13 @@ Reply Connection::read_reply(Seconds deadline, bool head_only) {
   return reply;
 }
 
+std::optional<std::string> Connection::read_some(Seconds deadline) {
+  if (buffer_.empty() && !fill(now() + deadline.count())) {
+    return std::nullopt;
+  }
+  return std::exchange(buffer_, {});
+}
+
 bool Connection::closed_by_peer(Seconds deadline) {
   const double until = now() + deadline.count();
   while (fill(until)) {
@@ -327,6 +334,11 @@ Reply Client::request(std::string_view method, std::string_view target, std::str
   // answer is what counts, so a failed send is no end.
   connection.send(raw(method, target, body, headers));
   return connection.read_reply(deadline, method == "HEAD");
+}
+
+Reply Client::put(std::string_view target, const boost::json::value& body) const {
+  return request("PUT", target, boost::json::serialize(body),
+                 {{"Content-Type", "application/json"}});
 }
 
 Reply Client::post(std::string_view target, const boost::json::value& body,

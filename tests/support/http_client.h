@@ -59,6 +59,8 @@ class Connection {
   Reply read_head(Seconds deadline);
   std::optional<std::string> read_piece(Seconds deadline);
   bool failed() const { return failed_; }
+  // Bytes as they come, after the head; nullopt when there are none within the deadline.
+  std::optional<std::string> read_some(Seconds deadline);
   // True when the peer closes within the deadline.
   bool closed_by_peer(Seconds deadline);
   void close();
@@ -85,6 +87,7 @@ class Client {
   Reply request(std::string_view method, std::string_view target, std::string_view body = {},
                 const Headers& headers = {}, Seconds deadline = Seconds(120)) const;
   Reply get(std::string_view target) const { return request("GET", target); }
+  Reply put(std::string_view target, const boost::json::value& body) const;
   Reply del(std::string_view target) const { return request("DELETE", target); }
   Reply post(std::string_view target, const boost::json::value& body,
              const Headers& headers = {}) const;

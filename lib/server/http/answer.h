@@ -14,6 +14,7 @@ class Answer final : public Responder {
   Task<> start(Response head, std::vector<std::string> trailers) override;
   Task<> write(std::string_view bytes) override;
   Task<> finish(std::vector<std::pair<std::string, std::string>> trailers) override;
+  Task<std::shared_ptr<WebSocket>> upgrade(const Request& request, UpgradeOptions options) override;
   bool started() const override { return state_ != State::fresh; }
   bool gone() const override;
   void on_gone(std::function<void()> wake) override;

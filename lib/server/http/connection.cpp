@@ -8,6 +8,7 @@
 #include "base/id.h"
 #include "base/log.h"
 #include "server/http/answer.h"
+#include "server/http/socket.h"
 
 namespace talon::server::http {
 
@@ -84,6 +85,8 @@ void Connection::tick(Clock::time_point now) {
     expired_ = true;
     deadline_ = Clock::time_point::max();
     wake();
+  } else if (socket_ != nullptr) {
+    socket_->tick(now);
   }
 }
 

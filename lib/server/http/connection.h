@@ -43,6 +43,8 @@ struct Held {
   std::size_t bytes = 0;
 };
 
+class Socket;
+
 class Connection : public std::enable_shared_from_this<Connection> {
  public:
   using Clock = std::chrono::steady_clock;
@@ -68,6 +70,7 @@ class Connection : public std::enable_shared_from_this<Connection> {
 
  private:
   friend class Answer;
+  friend class Socket;
   enum class Got { bytes, end, late, aborted };
 
   asio::awaitable<bool> handshake();
@@ -106,8 +109,9 @@ class Connection : public std::enable_shared_from_this<Connection> {
   bool aborted_ = false;
   bool expired_ = false;  // the deadline passed
   bool gone_ = false;
-  bool served_ = false;   // at least one request was complete
-  bool refused_ = false;  // answered without reading all of a request
+  bool served_ = false;       // at least one request was complete
+  Socket* socket_ = nullptr;  // once upgraded; lives within handle()
+  bool refused_ = false;      // answered without reading all of a request
   std::function<void()> on_gone_;
   Clock::time_point deadline_ = Clock::time_point::max();
   Clock::time_point write_deadline_ = Clock::time_point::max();

@@ -47,7 +47,14 @@ struct Response {
   std::string body;
 };
 
-// The answer to one request. Exactly one of send() or start()…finish() is used; the server adds
+class WebSocket;
+struct UpgradeOptions {
+  std::size_t window = std::size_t{1} << 20;  // bytes under way to the client, see websocket.h
+  std::string_view protocol;                  // taken when the client offers it
+};
+
+// The answer to one request. Exactly one of send(), start()…finish() or upgrade() is used; the
+// server adds
 // X-Request-Id, Date, X-Content-Type-Options, Content-Length or chunked coding, and handles HEAD.
 // Errors: unavailable when the client is gone, internal when misused (two answers, a header that
 // is not one). A handler that returns without an answer gets 500; one that returns in the middle
@@ -62,6 +69,8 @@ class Responder {
   virtual Task<> start(Response head, std::vector<std::string> trailers = {}) = 0;
   virtual Task<> write(std::string_view bytes) = 0;  // waits for the peer: back-pressure
   virtual Task<> finish(std::vector<std::pair<std::string, std::string>> trailers = {}) = 0;
+  // Answers 101 to a request that refuse_upgrade() lets pass; the connection ends with handle().
+  virtual Task<std::shared_ptr<WebSocket>> upgrade(const Request& request, UpgradeOptions options);
   virtual bool started() const = 0;
   // True once the client has hung up (seen by a write error or by the read side), or the
   // server gives up waiting for this request at its stop. A client that only closed its sending
@@ -103,6 +112,8 @@ struct ServerConfig {
   Millis idle_timeout{limits::kIdleTimeoutS * 1000};      // between requests
   Millis body_timeout{30'000};                            // for each 16 KiB of a request body
   Millis write_timeout{60'000};                           // without the client taking a byte
+  Millis ping_every{20'000};                              // WebSocket: when nothing was asked yet
+  Millis pong_timeout{40'000};                            // for the answer to it
 };
 
 class Server {

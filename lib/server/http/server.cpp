@@ -159,8 +159,8 @@ Task<> Server::Impl::accept_loop(std::shared_ptr<Impl> self, Listener& listener)
 
 Millis Server::Impl::sweep_period() const {
   const ServerConfig& c = shared.config;
-  const Millis least =
-      std::min({c.header_timeout, c.idle_timeout, c.body_timeout, c.write_timeout});
+  const Millis least = std::min({c.header_timeout, c.idle_timeout, c.body_timeout, c.write_timeout,
+                                 c.ping_every, c.pong_timeout});
   return std::clamp(least / 8, Millis(5), Millis(1000));
 }
 

@@ -25,6 +25,7 @@
 
 #include "base/fd.h"
 #include "server/http/http.h"
+#include "server/http/websocket.h"
 
 namespace talon::test {
 
@@ -83,6 +84,10 @@ class TestService final : public http::Service {
     }
     if (request.path == "/wait") {
       auto done = co_await wait(out);
+      co_return done;
+    }
+    if (request.path.starts_with("/ws")) {
+      auto done = co_await socket(std::move(request), out);
       co_return done;
     }
     if (request.path == "/throw") {
@@ -145,6 +150,78 @@ class TestService final : public http::Service {
     co_return finished;
   }
 
+  // Echoes messages. /ws-flood sends without end, /ws-deaf does not receive.
+  Task<> socket(http::Request request, http::Responder& out) {
+    if (auto refused = http::refuse_upgrade(request)) {
+      auto sent = co_await out.send(std::move(*refused));
+      co_return sent;
+    }
+    auto upgraded = co_await out.upgrade(request, {.window = 64 * 1024, .protocol = "talon.v1"});
+    if (!upgraded) {
+      co_return std::unexpected(std::move(upgraded.error()));
+    }
+    const std::shared_ptr<http::WebSocket> ws = *upgraded;
+    if (request.path == "/ws-flood") {
+      auto flooded = co_await flood(ws);
+      co_return flooded;
+    }
+    while (request.path == "/ws-deaf" && !released) {
+      auto woken = co_await changed.wait(changed.version(), 30s);
+      if (!woken) {
+        break;
+      }
+    }
+    while (true) {
+      auto got = co_await ws->receive();
+      if (!got) {
+        break;
+      }
+      received += got->bytes.size();
+      if (request.path == "/ws-bye") {
+        auto closed = co_await ws->close(4000, "enough");
+        (void)closed;
+        break;
+      }
+      const auto op = got->text ? http::WsOp::text : http::WsOp::binary;
+      std::string frames;
+      http::append_ws_frame(frames, op, std::string{got->first ? 'F' : '-', got->last ? 'L' : '-'},
+                            got->bytes);
+      auto sent = co_await ws->send(frames);
+      if (!sent) {
+        break;
+      }
+    }
+    ++sockets_ended;
+    co_return Result<>{};
+  }
+
+  static Task<> receive_all(std::shared_ptr<http::WebSocket> ws) {
+    while (!ws->over()) {
+      auto got = co_await ws->receive();
+      (void)got;
+    }
+    ws->shut();
+    co_return Result<>{};
+  }
+
+  Task<> flood(std::shared_ptr<http::WebSocket> ws) {
+    auto ex = co_await asio::this_coro::executor;
+    TaskGroup group(ex, [](std::string_view, const Error&) {});
+    group.spawn("receive", receive_all(ws));
+    std::string frames;
+    http::append_ws_frame(frames, http::WsOp::binary, std::string(8192, 'f'));
+    Result<> sent;
+    while (sent) {
+      sent = co_await ws->send(frames);
+      streamed += sent ? 8192 : 0;
+    }
+    ws->shut();
+    auto stopped = co_await group.stop(100ms);
+    (void)stopped;
+    stream_ended = true;
+    co_return Result<>{};
+  }
+
   Task<> wait(http::Responder& out) {
     waiting = true;
     out.on_gone([this] { changed.notify_all(); });
@@ -171,6 +248,8 @@ class TestService final : public http::Service {
   std::atomic<bool> saw_gone = false;
   std::atomic<bool> stream_ended = false;
   std::atomic<std::size_t> streamed = 0;
+  std::atomic<std::size_t> received = 0;
+  std::atomic<int> sockets_ended = 0;
   std::atomic<Code> wait_error = Code::internal;
 };
 
