@@ -8,6 +8,7 @@
 #include "schema.h"
 #include "server/api/decode_requests.h"
 #include "server/api/errors.h"
+#include "server/api/prewarm.h"
 #include "server/api/views.h"
 #include "server/node/codec.h"
 
@@ -108,8 +109,13 @@ TEST_CASE("every request example is taken by the codec") {
        [](const std::string& body) {
          return refusal(api::decode_exec(body, api::ExecKind::spawn));
        }},
+      {"putService", [](const std::string& body) { return refusal(api::decode_service(body)); }},
       {"signalProcess", [](const std::string& body) { return refusal(api::decode_signal(body)); }},
+      {"createPty",
+       [](const std::string& body) { return refusal(api::decode_exec(body, api::ExecKind::pty)); }},
+      {"resizePty", [](const std::string& body) { return refusal(api::decode_resize(body)); }},
       {"createApiKey", [](const std::string& body) { return refusal(api::decode_key(body)); }},
+      {"putPrewarm", [](const std::string& body) { return refusal(api::decode_prewarm(body)); }},
   };
   std::map<std::string, int> seen;
   each_example([&](const std::string& where, const json::value&, const json::value& value) {
@@ -126,8 +132,8 @@ TEST_CASE("every request example is taken by the codec") {
 }
 
 TEST_CASE("a field that the schema does not have is refused by the codec too") {
-  for (const char* name :
-       {"CreateSandbox", "UpdateSandbox", "Run", "Spawn", "Signal", "CreateKey"}) {
+  for (const char* name : {"CreateSandbox", "UpdateSandbox", "Run", "Spawn", "CreatePty", "Signal",
+                           "CreateKey", "PrewarmRequest"}) {
     INFO(name);
     CHECK(schema(name).as_object().at("additionalProperties") == json::value(false));
   }
@@ -174,7 +180,21 @@ TEST_CASE("what is answered is valid by its schema") {
   info.flags = talon::wire::kTimedOut;
   exec.result_json = node::encode(info);
   CHECK(joined(violations(schema("Process"), api::process_view(exec), "process")).empty());
+  for (const auto record :
+       {node::Recording::none, node::Recording::output, node::Recording::input}) {
+    request.tty = true;
+    request.record = record;
+    exec.spec_json = node::encode(request);
+    CHECK(joined(violations(schema("Process"), api::process_view(exec), "terminal")).empty());
+    REQUIRE(node::terminal_of(exec));
+    CHECK(node::terminal_of(exec)->record == record);
+  }
   CHECK(joined(violations(schema("Result"), node::result_object(info), "result")).empty());
+  node::Prewarmed warm{
+      .state = {.image = "host", .generation = 2, .size = 3, .ready = 1, .problem = {}}};
+  CHECK(joined(violations(schema("Prewarm"), api::prewarm_view(warm), "prewarm")).empty());
+  warm.state.problem = "no space";
+  CHECK(joined(violations(schema("Prewarm"), api::prewarm_view(warm), "prewarm")).empty());
 
   talon::store::ApiKeyRow key;
   key.id = "ky1";

@@ -53,6 +53,13 @@ Api::Api(ApiParts parts, ApiConfig config)
   m.describe("talon_http_connections", "gauge", "Open connections.");
   m.describe("talon_store_commits_total", "counter", "Commits of the store.");
   m.describe("talon_store_behind_errors_total", "counter", "Rows written behind that failed.");
+  m.describe("talon_pool_size", "gauge", "Sandboxes made ahead that wait, by pool.");
+  m.describe("talon_pool_hits_total", "counter", "Creates that took one from the pool.");
+  m.describe("talon_pool_misses_total", "counter", "Creates that looked there in vain.");
+  m.describe("talon_pool_refills_total", "counter", "Sandboxes made ahead.");
+  m.describe("talon_pool_refill_seconds_total", "counter", "Time spent on that.");
+  m.describe("talon_prewarm_reclaimed_total", "counter",
+             "What an earlier run had made ahead, by what the start did with it.");
   m.describe("talon_disk_reserve", "gauge", "1 while the disk reserve is there.");
 }
 
@@ -254,6 +261,15 @@ Task<> Api::start_stream(Call& call, std::string content_type,
   co_return started;
 }
 
+Task<std::shared_ptr<http::WebSocket>> Api::start_socket(Call& call, http::UpgradeOptions options) {
+  auto audited = co_await audit(call, 101);
+  if (!audited) {
+    co_return std::unexpected(std::move(audited.error()));
+  }
+  auto socket = co_await call.out->upgrade(*call.request, options);
+  co_return socket;
+}
+
 std::string Api::render_metrics() {
   Metrics& m = *parts_.metrics;
   const auto counts = parts_.node->count_by_state();
@@ -266,6 +282,14 @@ std::string Api::render_metrics() {
   m.set("talon_spawner_starts_total", {}, static_cast<double>(launcher.spawner_starts));
   m.set("talon_store_commits_total", {}, static_cast<double>(parts_.store->commits()));
   m.set("talon_store_behind_errors_total", {}, static_cast<double>(parts_.store->behind_errors()));
+  for (const auto& pool : parts_.node->pool_counts()) {
+    const std::string label = "pool=\"" + std::string{pool.pool} + "\"";
+    m.set("talon_pool_size", label, static_cast<double>(pool.ready));
+    m.set("talon_pool_hits_total", label, static_cast<double>(pool.hits));
+    m.set("talon_pool_misses_total", label, static_cast<double>(pool.misses));
+    m.set("talon_pool_refills_total", label, static_cast<double>(pool.made));
+    m.set("talon_pool_refill_seconds_total", label, pool.making_seconds);
+  }
   m.set("talon_disk_reserve", {}, parts_.node->reserve_present() ? 1 : 0);
   if (http_counters) {
     const auto http = http_counters();

@@ -10,6 +10,7 @@
 #include <vector>
 
 #include "base/metrics.h"
+#include "isolate/host.h"
 #include "server/api/auth.h"
 #include "server/api/routes.h"
 #include "server/http/http.h"
@@ -28,6 +29,7 @@ struct ApiParts {
 struct ApiConfig {
   isolate::ProcMode default_proc = isolate::ProcMode::full;
   bool unconfined_seccomp = false;
+  isolate::SurveyScope survey;  // what GET /v1/host looks at
 };
 
 // One request on its way through.
@@ -71,6 +73,8 @@ class Api : public http::Service {
   Task<> start_stream(Call& call, std::string content_type,
                       std::vector<std::pair<std::string, std::string>> headers = {},
                       std::vector<std::string> trailers = {});
+  // Audits and upgrades.
+  Task<std::shared_ptr<http::WebSocket>> start_socket(Call& call, http::UpgradeOptions options);
   std::string render_metrics();
 
  private:
@@ -94,6 +98,8 @@ http::Response json_response(int status, const boost::json::object& body);
 Result<Millis> wait_timeout(const Call& call);
 // ?limit= (1..1000, default 100).
 Result<int> page_limit(const Call& call);
+// ?resume=1: a paused sandbox goes on before the call is done (decision 36).
+Task<> resume_if_asked(Api& api, const Call& call);
 
 // Handlers, one file per resource.
 Task<http::Response> create_sandbox(Api& api, Call& call);
@@ -103,6 +109,8 @@ Task<http::Response> update_sandbox(Api& api, Call& call);
 Task<http::Response> delete_sandbox(Api& api, Call& call);
 Task<http::Response> stop_sandbox(Api& api, Call& call);
 Task<http::Response> start_sandbox(Api& api, Call& call);
+Task<http::Response> pause_sandbox(Api& api, Call& call);
+Task<http::Response> resume_sandbox(Api& api, Call& call);
 Task<http::Response> sandbox_events(Api& api, Call& call);
 Task<http::Response> sandbox_stats(Api& api, Call& call);
 Task<http::Response> run_command(Api& api, Call& call);
@@ -113,10 +121,23 @@ Task<http::Response> delete_process(Api& api, Call& call);
 Task<http::Response> signal_process(Api& api, Call& call);
 Task<http::Response> write_stdin(Api& api, Call& call);
 Task<http::Response> process_logs(Api& api, Call& call);
+Task<http::Response> attach_process(Api& api, Call& call);
+Task<http::Response> create_pty(Api& api, Call& call);
+Task<http::Response> attach_pty(Api& api, Call& call);
+Task<http::Response> resize_pty(Api& api, Call& call);
+Task<http::Response> pty_recording(Api& api, Call& call);
+Task<http::Response> list_services(Api& api, Call& call);
+Task<http::Response> get_service(Api& api, Call& call);
+Task<http::Response> put_service(Api& api, Call& call);
+Task<http::Response> delete_service(Api& api, Call& call);
 Task<http::Response> list_api_keys(Api& api, Call& call);
 Task<http::Response> create_api_key(Api& api, Call& call);
 Task<http::Response> revoke_api_key(Api& api, Call& call);
+Task<http::Response> list_prewarm(Api& api, Call& call);
+Task<http::Response> put_prewarm(Api& api, Call& call);
+Task<http::Response> delete_prewarm(Api& api, Call& call);
 Task<http::Response> get_host(Api& api, Call& call);
+Task<http::Response> get_reconcile(Api& api, Call& call);
 Task<http::Response> get_metrics(Api& api, Call& call);
 Task<http::Response> get_health(Api& api, Call& call);
 Task<http::Response> get_ready(Api& api, Call& call);

@@ -68,6 +68,21 @@ NewKey make_key(std::string tenant, std::string name, Role role) {
   return key;
 }
 
+namespace {
+
+// Revoked keys are known, too.
+Result<bool> is_known(store::Store& store, const std::string& secret) {
+  bool known = false;
+  TALON_CHECK(store.read([&](store::Db& db) -> Result<> {
+    TALON_TRY(found, store::find_key_by_hash(db, sha256_hex(secret)));
+    known = found.has_value();
+    return {};
+  }));
+  return known;
+}
+
+}  // namespace
+
 Result<std::string> ensure_admin(store::Store& store, const std::string& data_dir) {
   TALON_TRY(data, open_at(AT_FDCWD, data_dir, O_RDONLY | O_DIRECTORY));
   if (::mkdirat(data.get(), "keys", 0700) != 0 && errno != EEXIST) {
@@ -86,14 +101,24 @@ Result<std::string> ensure_admin(store::Store& store, const std::string& data_di
     TALON_CHECK(
         store.write([&](store::Db& db) -> Result<> { return store::insert_tenant(db, *tenant); }));
   }
-  struct stat st{};
   const std::string file{kKeyFile};
-  if (::fstatat(keys.get(), file.c_str(), &st, AT_SYMLINK_NOFOLLOW) == 0) {
-    return tenant->id;
-  }
-  // The file first: a key in the store whose secret nobody has would be of no use.
   NewKey key = make_key(tenant->id, "admin", Role::node_admin);
-  TALON_CHECK(replace_file_at(keys.get(), file, key.secret + "\n", 0600));
+  // The file first: a key in the store whose secret nobody has would be of no use. So a start that
+  // ended in between has left one that the store does not know yet.
+  if (const auto text = read_file_at(keys.get(), file, 4096)) {
+    const std::string secret = text->substr(0, text->find('\n'));
+    TALON_TRY(known, is_known(store, secret));
+    if (known || secret.size() != key.secret.size() || !secret.starts_with("tk_")) {
+      return tenant->id;
+    }
+    key.secret = secret;
+    key.row.hash = sha256_hex(secret);
+    key.row.hint = secret.substr(secret.size() - 4);
+  } else if (text.error().sys == ENOENT) {
+    TALON_CHECK(replace_file_at(keys.get(), file, key.secret + "\n", 0600));
+  } else {
+    return std::unexpected(text.error());
+  }
   auto written =
       store.write([&](store::Db& db) -> Result<> { return store::insert_key(db, key.row); });
   if (!written) {

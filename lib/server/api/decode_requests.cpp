@@ -21,18 +21,6 @@ constexpr Millis kYear{365ll * 24 * 3600 * 1000};
 constexpr std::size_t kPathBytes = 4096;
 constexpr std::size_t kUserBytes = 128;
 
-Result<> check_name(const std::string& name) {
-  const bool good = std::all_of(name.begin(), name.end(), [](char c) {
-    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
-           c == '_' || c == '.';
-  });
-  if (!good || name == "." || name == "..") {
-    return bad_field("name", "name may have letters, digits, '-', '_' and '.', at most " +
-                                 std::to_string(limits::kNameBytes) + " of them");
-  }
-  return {};
-}
-
 Result<> check_path(const std::string& field, const std::string& path) {
   if (!path.starts_with('/')) {
     return bad_field(field, field + " must be an absolute path, such as /workspace");
@@ -54,7 +42,8 @@ Result<> check_hostname(const std::string& name) {
   return {};
 }
 
-Result<> decode_resources(Fields& body, isolate::Limits& out) {
+Result<> decode_resources(Fields& body, node::SandboxWish& wish) {
+  isolate::Limits& out = wish.limits;
   TALON_TRY(object, body.object("resources"));
   if (object == nullptr) {
     return {};
@@ -63,11 +52,22 @@ Result<> decode_resources(Fields& body, isolate::Limits& out) {
   TALON_TRY(memory, fields.size("memory", limits::kMemoryMin, 1ull << 46));
   TALON_TRY(cpu, fields.number("cpu", 0.01, 4096));
   TALON_TRY(pids, fields.whole("pids", 1, 1 << 22));
-  TALON_CHECK(fields.later("disk"));
+  TALON_TRY(disk, fields.size("disk", limits::kDiskMin, limits::kDiskMax));
+  TALON_TRY(io, fields.object("io"));
+  if (io != nullptr) {
+    // Less than a page a period would never let one pass.
+    Fields rates(*io, "resources.io");
+    TALON_TRY(read, rates.size("read", 64 * 1024, 1ull << 46));
+    TALON_TRY(write, rates.size("write", 64 * 1024, 1ull << 46));
+    TALON_CHECK(rates.done());
+    out.io_read = read;
+    out.io_write = write;
+  }
   TALON_CHECK(fields.done());
   out.memory_bytes = memory;
   out.cpu_cores = cpu;
   out.pids = pids;
+  wish.disk_bytes = disk;
   return {};
 }
 
@@ -112,7 +112,7 @@ Result<> check_network(Fields& body) {
   return {};
 }
 
-Result<> check_workspace(Fields& body) {
+Result<> decode_workspace(Fields& body, node::SandboxWish& wish) {
   const json::value* value = body.value("workspace");
   if (value == nullptr) {
     return {};
@@ -129,7 +129,8 @@ Result<> check_workspace(Fields& body) {
   }
   Fields inner(*fresh, "workspace.new");
   TALON_CHECK(inner.later("name"));  // a first-class one, which outlives its sandbox
-  TALON_CHECK(inner.later("size"));
+  TALON_TRY(size, inner.size("size", limits::kDiskMin, limits::kDiskMax));
+  wish.workspace_bytes = size;
   return inner.done();
 }
 
@@ -163,6 +164,56 @@ std::optional<std::pair<std::string_view, int>> find_signal(std::string_view nam
   return std::nullopt;
 }
 
+// restart and backoff of a service; `restart` is what it is without the field.
+Result<> decode_restart(Fields& fields, node::ServiceSpec& out) {
+  TALON_TRY(restart, fields.word("restart", {"no", "on-failure", "always"}));
+  if (restart) {
+    out.restart = static_cast<node::Restart>(*restart);
+  }
+  TALON_TRY(backoff, fields.object("backoff"));
+  if (backoff == nullptr) {
+    return {};
+  }
+  Fields inner(*backoff, "backoff");
+  TALON_TRY(first, inner.duration("first", Millis{100}, Millis{3'600'000}));
+  TALON_TRY(most, inner.duration("most", Millis{100}, Millis{3'600'000}));
+  TALON_CHECK(inner.done());
+  out.backoff = first.value_or(out.backoff);
+  out.backoff_max = std::max(most.value_or(out.backoff_max), out.backoff);
+  return {};
+}
+
+// Both left as they are where the body does not say.
+Result<> decode_size(Fields& fields, std::uint16_t& cols, std::uint16_t& rows) {
+  constexpr std::uint64_t kMost = 4096;
+  TALON_TRY(wide, fields.whole("cols", 1, kMost));
+  TALON_TRY(high, fields.whole("rows", 1, kMost));
+  cols = static_cast<std::uint16_t>(wide.value_or(cols));
+  rows = static_cast<std::uint16_t>(high.value_or(rows));
+  return {};
+}
+
+Result<> decode_terminal(Fields& fields, node::ExecRequest& out) {
+  constexpr std::uint64_t kUnrecorded = 1 << 20;
+  out.tty = true;
+  out.stdin_open = true;
+  TALON_CHECK(decode_size(fields, out.cols, out.rows));
+  const json::value* record = fields.value("record");
+  if (record == nullptr || *record == true) {
+    return {};
+  }
+  if (*record == "input") {
+    out.record = node::Recording::input;
+    return {};
+  }
+  if (*record != false) {
+    return bad_field("record", "record must be true, false or \"input\"");
+  }
+  out.record = node::Recording::none;
+  out.log_cap = kUnrecorded;
+  return {};
+}
+
 Result<> decode_stdin(Fields& fields, ExecKind kind, node::ExecRequest& out) {
   TALON_TRY(encoding, fields.word("stdin_encoding", {"text", "base64"}));
   const json::value* given = fields.value("stdin");
@@ -189,6 +240,18 @@ Result<> decode_stdin(Fields& fields, ExecKind kind, node::ExecRequest& out) {
 
 }  // namespace
 
+Result<> check_name(const std::string& field, const std::string& name) {
+  const bool good = std::all_of(name.begin(), name.end(), [](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '-' ||
+           c == '_' || c == '.';
+  });
+  if (!good || name.empty() || name.size() > limits::kNameBytes || name == "." || name == "..") {
+    return bad_field(field, field + " may have letters, digits, '-', '_' and '.', at most " +
+                                std::to_string(limits::kNameBytes) + " of them");
+  }
+  return {};
+}
+
 std::optional<int> signal_number(std::string_view text) {
   int number = 0;
   const auto [end, ec] = std::from_chars(text.data(), text.data() + text.size(), number);
@@ -211,7 +274,7 @@ Result<node::CreateRequest> decode_create(std::string_view body, isolate::ProcMo
   node::SandboxWish& wish = out.wish;
   TALON_TRY(name, fields.text("name", limits::kNameBytes));
   if (name) {
-    TALON_CHECK(check_name(*name));
+    TALON_CHECK(check_name("name", *name));
     out.name = std::move(*name);
   }
   TALON_TRY(image, fields.text("image", 64));
@@ -236,7 +299,7 @@ Result<node::CreateRequest> decode_create(std::string_view body, isolate::ProcMo
     TALON_CHECK(check_hostname(*hostname));
     wish.hostname = std::move(*hostname);
   }
-  TALON_CHECK(decode_resources(fields, wish.limits));
+  TALON_CHECK(decode_resources(fields, wish));
   TALON_TRY(shm, fields.size("shm_size", 0, 1ull << 40));
   wish.shm_bytes = shm.value_or(limits::kShmDefault);
   TALON_TRY(storage, fields.word("storage", {"disk", "memory", "readonly"}));
@@ -246,10 +309,16 @@ Result<node::CreateRequest> decode_create(std::string_view body, isolate::ProcMo
   TALON_TRY(timeout, fields.duration("timeout", Millis{1000}, 10 * kYear));
   wish.timeout = timeout;
   TALON_CHECK(check_network(fields));
-  TALON_CHECK(check_workspace(fields));
+  TALON_CHECK(decode_workspace(fields, wish));
   TALON_CHECK(check_isolation(fields));
-  for (const char* later :
-       {"command", "restart", "mounts", "ports", "secrets", "idle", "nested", "from", "compat32"}) {
+  TALON_TRY(command, fields.text("command", limits::kBodyBytes));
+  if (command) {
+    out.command.emplace().exec.command = std::move(*command);
+    TALON_CHECK(decode_restart(fields, *out.command));
+  } else if (fields.has("restart") || fields.has("backoff")) {
+    return bad_field("command", "restart and backoff are of a command; there is none");
+  }
+  for (const char* later : {"mounts", "ports", "secrets", "idle", "nested", "from", "compat32"}) {
     TALON_CHECK(fields.later(later));
   }
   TALON_CHECK(fields.done());
@@ -262,7 +331,9 @@ Result<node::PatchRequest> decode_patch(std::string_view body) {
   node::PatchRequest out;
   TALON_TRY(name, fields.raw_text("name", limits::kNameBytes, false));
   if (name) {
-    TALON_CHECK(check_name(*name));
+    if (!name->empty()) {  // "" takes it away
+      TALON_CHECK(check_name("name", *name));
+    }
     out.name = std::move(*name);
   }
   TALON_TRY(labels, fields.labels("labels"));
@@ -309,7 +380,11 @@ Result<node::ExecRequest> decode_exec(std::string_view body, ExecKind kind) {
   }
   TALON_TRY(user, fields.text("user", kUserBytes));
   out.user = std::move(user).value_or("");
-  TALON_CHECK(decode_stdin(fields, kind, out));
+  if (kind == ExecKind::pty) {
+    TALON_CHECK(decode_terminal(fields, out));
+  } else {
+    TALON_CHECK(decode_stdin(fields, kind, out));
+  }
   TALON_TRY(timeout, fields.duration("timeout", Millis{1}, kYear));
   out.timeout = timeout.value_or(Millis{0});
   TALON_TRY(grace, fields.duration("grace", Millis{0}, Millis{3'600'000}));
@@ -331,8 +406,41 @@ Result<node::ExecRequest> decode_exec(std::string_view body, ExecKind kind) {
       TALON_CHECK(inner.done());
     }
   }
-  TALON_CHECK(fields.later("tty"));
+  if (fields.has("tty")) {
+    return bad_field("tty", "a process with a terminal is made by POST …/pty");
+  }
   TALON_CHECK(fields.done());
+  return out;
+}
+
+Result<node::ServiceSpec> decode_service(std::string_view body) {
+  TALON_TRY(object, parse_body(body));
+  Fields fields(object);
+  node::ServiceSpec out;
+  out.restart = node::Restart::always;
+  TALON_CHECK(decode_restart(fields, out));
+  for (const char* name : {"stdin", "timeout", "grace"}) {
+    if (fields.has(name)) {
+      return bad_field(name, std::string{name} + " is not for a service: it runs by itself");
+    }
+  }
+  // The rest is that of a process.
+  object.erase("restart");
+  object.erase("backoff");
+  TALON_TRY(exec, decode_exec(json::serialize(object), ExecKind::spawn));
+  out.exec = std::move(exec);
+  return out;
+}
+
+Result<ResizeRequest> decode_resize(std::string_view body) {
+  TALON_TRY(object, parse_body(body));
+  Fields fields(object);
+  ResizeRequest out;
+  TALON_CHECK(decode_size(fields, out.cols, out.rows));
+  TALON_CHECK(fields.done());
+  if (out.cols == 0 || out.rows == 0) {
+    return bad_field(out.cols == 0 ? "cols" : "rows", "cols and rows are the size of the terminal");
+  }
   return out;
 }
 

@@ -13,9 +13,19 @@ namespace talon::server::api {
 // `proc`: the node's default.
 Result<node::CreateRequest> decode_create(std::string_view body, isolate::ProcMode proc);
 Result<node::PatchRequest> decode_patch(std::string_view body);
-// run and spawn differ in their limits: run takes max_output, spawn stdin: true and log.
-enum class ExecKind { run, spawn };
+// run takes max_output, spawn stdin: true and log, pty no stdin but a size and what is recorded.
+enum class ExecKind { run, spawn, pty };
 Result<node::ExecRequest> decode_exec(std::string_view body, ExecKind kind);
+
+struct ResizeRequest {
+  std::uint16_t cols = 0;
+  std::uint16_t rows = 0;
+};
+Result<ResizeRequest> decode_resize(std::string_view body);
+
+Result<node::ServiceSpec> decode_service(std::string_view body);
+// Of a sandbox or a service.
+Result<> check_name(const std::string& field, const std::string& name);
 
 struct SignalRequest {
   int number = 0;

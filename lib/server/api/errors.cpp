@@ -28,6 +28,7 @@ constexpr std::array kKinds = std::to_array<ProblemKind>({
     {"io", 500, "The kernel refused"},
     {"method_not_allowed", 405, "Method not allowed"},
     {"precondition_failed", 412, "Precondition failed"},
+    {"upgrade_required", 426, "Upgrade required"},
     {"create_failed", 500, "Create failed"},
 });
 

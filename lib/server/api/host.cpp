@@ -38,9 +38,9 @@ http::Response document(const Call& call, std::string type, std::string_view bod
 Task<http::Response> get_host(Api& api, Call& call) {
   static_cast<void>(call);
   std::function<Result<std::vector<isolate::Finding>>()> job =
-      [isolator = &api.node().isolator(),
-       data = api.node().data().path()]() -> Result<std::vector<isolate::Finding>> {
-    return isolate::diagnose(isolator->host(), data);
+      [scope = api.config().survey]() -> Result<std::vector<isolate::Finding>> {
+    TALON_TRY(survey, isolate::survey_host(scope));
+    return isolate::diagnose(survey);
   };
   auto found = co_await api.offload().run<std::vector<isolate::Finding>>(std::move(job));
   TALON_CO_TRY(findings, std::move(found));

@@ -105,7 +105,7 @@ Task<http::Response> Api::recover(Call& call, store::IdempotencyRow row) {
       co_return response;
     }
     response = json_response(201, sandbox_view(*found, *this));
-  } else if (row.route == "createProcess" && !call.params.empty()) {
+  } else if ((row.route == "createProcess" || row.route == "createPty") && !call.params.empty()) {
     auto found = co_await node().exec(row.tenant, call.params.front(), row.target);
     if (!found) {
       co_return response;

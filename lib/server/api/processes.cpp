@@ -13,9 +13,15 @@ namespace talon::server::api {
 
 namespace json = boost::json;
 
-Task<http::Response> create_process(Api& api, Call& call) {
-  auto decoded = decode_exec(call.request->body, ExecKind::spawn);
+namespace {
+
+Task<http::Response> spawn(Api& api, Call& call, ExecKind kind) {
+  auto decoded = decode_exec(call.request->body, kind);
   TALON_CO_TRY(request, std::move(decoded));
+  auto resumed = co_await resume_if_asked(api, call);
+  if (!resumed) {
+    co_return std::unexpected(std::move(resumed.error()));
+  }
   request.id = new_id(IdKind::exec);
   if (call.idempotency) {
     // Before the act: a daemon that dies in between finds by it what was started.
@@ -38,6 +44,14 @@ Task<http::Response> create_process(Api& api, Call& call) {
   co_return json_response(201, process_view(process.exec->row));
 }
 
+}  // namespace
+
+Task<http::Response> create_process(Api& api, Call& call) {
+  return spawn(api, call, ExecKind::spawn);
+}
+
+Task<http::Response> create_pty(Api& api, Call& call) { return spawn(api, call, ExecKind::pty); }
+
 Task<http::Response> list_processes(Api& api, Call& call) {
   auto limit = page_limit(call);
   TALON_CO_TRY(most, std::move(limit));
@@ -56,6 +70,15 @@ Task<http::Response> list_processes(Api& api, Call& call) {
 
 Task<http::Response> get_process(Api& api, Call& call) {
   auto looked = co_await api.node().exec(call.tenant(), call.params[0], call.params[1]);
+  if (!looked && looked.error().code == Code::gone) {
+    // Its certificate outlives the sandbox, as the sandbox's own does.
+    auto kept = co_await api.node().stored_exec(call.tenant(), call.params[0], call.params[1]);
+    TALON_CO_TRY(row, std::move(kept));
+    Problem problem = make_problem("gone", "the sandbox " + row.sandbox + " was deleted");
+    problem.extra["id"] = row.id;
+    problem.extra["certificate"] = stored_json(row.certificate_json);
+    co_return render(problem, call.request->id);
+  }
   TALON_CO_TRY(found, std::move(looked));
   co_return json_response(200, process_view(found.row));
 }
@@ -69,7 +92,8 @@ Task<http::Response> delete_process(Api& api, Call& call) {
     }
     grace = *parsed;
   }
-  auto ended = co_await api.node().end_exec(call.tenant(), call.params[0], call.params[1], grace);
+  auto ended = co_await api.node().end_exec(call.tenant(), call.params[0], call.params[1], grace,
+                                            call.who.actor);
   if (!ended) {
     co_return std::unexpected(std::move(ended.error()));
   }
@@ -81,9 +105,13 @@ Task<http::Response> delete_process(Api& api, Call& call) {
 Task<http::Response> signal_process(Api& api, Call& call) {
   auto decoded = decode_signal(call.request->body);
   TALON_CO_TRY(request, std::move(decoded));
+  auto resumed = co_await resume_if_asked(api, call);
+  if (!resumed) {
+    co_return std::unexpected(std::move(resumed.error()));
+  }
   auto sent =
       co_await api.node().signal_exec(call.tenant(), call.params[0], call.params[1], request.number,
-                                      static_cast<wire::Scope>(request.scope));
+                                      static_cast<wire::Scope>(request.scope), call.who.actor);
   if (!sent) {
     co_return std::unexpected(std::move(sent.error()));
   }
@@ -104,6 +132,10 @@ Task<http::Response> write_stdin(Api& api, Call& call) {
     auto parsed = query_flag("close", *given);
     TALON_CO_TRY(flag, std::move(parsed));
     close = flag;
+  }
+  auto resumed = co_await resume_if_asked(api, call);
+  if (!resumed) {
+    co_return std::unexpected(std::move(resumed.error()));
   }
   auto fed = co_await api.node().feed_stdin(call.tenant(), call.params[0], call.params[1], offset,
                                             call.request->body, close, Millis{10'000});

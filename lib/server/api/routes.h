@@ -22,6 +22,7 @@ enum class Kind {
   change,  // audited
   create,  // audited, honours Idempotency-Key
   stream,  // audited, may answer piece by piece
+  socket,  // audited, answers 101 and goes on as a WebSocket
 };
 
 // A status of 0 = the handler has answered by itself.

@@ -149,6 +149,10 @@ std::unexpected<Error> gone_or(const node::Node::Found& found, Error error) {
 Task<http::Response> run_command(Api& api, Call& call) {
   auto decoded = decode_exec(call.request->body, ExecKind::run);
   TALON_CO_TRY(request, std::move(decoded));
+  auto resumed = co_await resume_if_asked(api, call);
+  if (!resumed) {
+    co_return std::unexpected(std::move(resumed.error()));
+  }
   auto spawned = co_await api.node().spawn(call.tenant(), call.params[0], std::move(request));
   TALON_CO_TRY(process, std::move(spawned));
   node::Node::Found found;

@@ -62,18 +62,17 @@ Task<http::Response> create_sandbox(Api& api, Call& call) {
   }
   request.tenant = call.tenant();
   request.created_by = call.who.actor;
-  request.id = new_id(IdKind::sandbox);
-  call.target = request.id;
   if (call.idempotency) {
     store::IdempotencyRow claim = *call.idempotency;
-    claim.target = request.id;
-    request.with_row = [claim](store::Db& db) -> Result<> {
+    request.with_row = [claim](store::Db& db, const std::string& id) mutable -> Result<> {
+      claim.target = id;
       return store::finish_idempotency(db, claim);
     };
   }
-  const std::string id = request.id;
   auto created = co_await api.node().create(std::move(request));
   TALON_CO_TRY(row, std::move(created));
+  const std::string id = row.id;
+  call.target = id;
   if (call.idempotency) {
     call.idempotency->target = id;
   }
@@ -124,6 +123,8 @@ Task<http::Response> list_sandboxes(Api& api, Call& call) {
                             "deleted or failed");
       }
       filter.states.push_back(value);
+    } else if (name == "name") {
+      filter.name = value;
     } else if (name == "label") {
       const auto equals = value.find('=');
       if (equals == std::string::npos || equals == 0) {
@@ -203,6 +204,40 @@ Task<http::Response> start_sandbox(Api& api, Call& call) {
   co_return sandbox_response(200, row, api);
 }
 
+Task<http::Response> pause_sandbox(Api& api, Call& call) {
+  auto empty = no_fields(call);
+  if (!empty) {
+    co_return std::unexpected(std::move(empty.error()));
+  }
+  auto paused = co_await api.node().pause_sandbox(call.tenant(), call.params[0]);
+  TALON_CO_TRY(row, std::move(paused));
+  co_return sandbox_response(200, row, api);
+}
+
+Task<http::Response> resume_sandbox(Api& api, Call& call) {
+  auto empty = no_fields(call);
+  if (!empty) {
+    co_return std::unexpected(std::move(empty.error()));
+  }
+  auto resumed = co_await api.node().resume_sandbox(call.tenant(), call.params[0]);
+  TALON_CO_TRY(row, std::move(resumed));
+  co_return sandbox_response(200, row, api);
+}
+
+Task<> resume_if_asked(Api& api, const Call& call) {
+  const auto given = call.parameter("resume");
+  if (!given) {
+    co_return Result<>{};
+  }
+  auto parsed = query_flag("resume", *given);
+  TALON_CO_TRY(wanted, std::move(parsed));
+  if (!wanted) {
+    co_return Result<>{};
+  }
+  auto resumed = co_await api.node().resume_if_paused(call.tenant(), call.params[0]);
+  co_return resumed;
+}
+
 Task<http::Response> sandbox_stats(Api& api, Call& call) {
   auto got = co_await api.node().stats(call.tenant(), call.params[0]);
   TALON_CO_TRY(stats, std::move(got));
@@ -217,8 +252,18 @@ Task<http::Response> sandbox_stats(Api& api, Call& call) {
   body["memory_bytes"] = maybe(stats.cgroup.memory_bytes);
   body["memory_peak_bytes"] = maybe(stats.cgroup.memory_peak_bytes);
   body["pids"] = maybe(stats.cgroup.pids);
+  body["throttled_periods"] = maybe(stats.cgroup.throttled);
+  body["throttled_us"] = maybe(stats.cgroup.throttled_us);
+  body["oom_kills"] = stats.cgroup.oom_kills;
   body["processes"] = stats.cgroup.processes;
   body["live_execs"] = stats.live_execs;
+  const auto space = [](const std::optional<isolate::DiskUse>& use) {
+    return use ? json::value(
+                     json::object{{"used_bytes", use->used_bytes}, {"size_bytes", use->size_bytes}})
+               : json::value(nullptr);
+  };
+  body["disk"] = space(stats.spaces.root);
+  body["workspace"] = space(stats.spaces.workspace);
   body["limits"] = stored_json(stats.row.applied_json);
   co_return json_response(200, body);
 }

@@ -17,52 +17,6 @@ constexpr std::string_view kAlphabet =
 constexpr std::string_view kHex = "0123456789abcdef";
 }  // namespace
 
-bool Utf8Check::feed(std::string_view bytes) {
-  for (const char c : bytes) {
-    if (!good_) {
-      return false;
-    }
-    const auto b = static_cast<unsigned char>(c);
-    if (need_ > 0) {
-      good_ = b >= low_ && b <= high_;
-      low_ = 0x80;
-      high_ = 0xbf;
-      --need_;
-    } else if (b < 0x80) {
-      continue;
-    } else if (b >= 0xc2 && b <= 0xdf) {
-      need_ = 1;
-    } else if (b >= 0xe0 && b <= 0xef) {
-      need_ = 2;
-      low_ = b == 0xe0 ? 0xa0 : 0x80;
-      high_ = b == 0xed ? 0x9f : 0xbf;
-    } else if (b >= 0xf0 && b <= 0xf4) {
-      need_ = 3;
-      low_ = b == 0xf0 ? 0x90 : 0x80;
-      high_ = b == 0xf4 ? 0x8f : 0xbf;
-    } else {
-      good_ = false;
-    }
-  }
-  return good_;
-}
-
-std::size_t whole_characters(std::string_view bytes) {
-  Utf8Check check;
-  if (!check.feed(bytes)) {
-    return std::string_view::npos;
-  }
-  std::size_t size = bytes.size();
-  if (!check.complete()) {
-    // A sequence is cut: step back to its first byte.
-    while (size > 0 && (static_cast<unsigned char>(bytes[size - 1]) & 0xc0) == 0x80) {
-      --size;
-    }
-    --size;
-  }
-  return size;
-}
-
 void append_json_escaped(std::string& out, std::string_view text) {
   for (const char c : text) {
     switch (c) {

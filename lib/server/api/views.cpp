@@ -1,6 +1,7 @@
 #include "server/api/views.h"
 
 #include "base/clock.h"
+#include "server/node/codec.h"
 
 namespace talon::server::api {
 
@@ -59,8 +60,13 @@ json::object sandbox_view(const store::SandboxRow& row, const Api& api) {
   view["isolation"] =
       json::object{{"tier", "namespace"},
                    {"seccomp", api.config().unconfined_seccomp ? "unconfined" : "filtered"}};
-  view["workspace"] =
-      json::object{{"id", row.workspace}, {"private", true}, {"path", "/workspace"}};
+  json::object workspace{{"id", row.workspace}, {"private", true}, {"path", "/workspace"}};
+  if (const json::object* wish = spec.if_object()) {
+    if (const json::value* size = wish->if_contains("workspace_size")) {
+      workspace["size"] = *size;
+    }
+  }
+  view["workspace"] = std::move(workspace);
   view["limits"] = stored_json(row.applied_json);
   view["certificate"] = stored_json(row.certificate_json);
   view["created_by"] = row.created_by;
@@ -85,6 +91,7 @@ json::object process_view(const store::ExecRow& row) {
   view["started_at"] = rfc3339(row.started_ms);
   view["ended_at"] = time_or_null(row.ended_ms);
   view["result"] = stored_json(row.result_json);
+  view["certificate"] = stored_json(row.certificate_json);
   return view;
 }
 
@@ -95,6 +102,54 @@ json::object event_view(const store::EventRow& row) {
   view["sandbox"] = row.sandbox;
   view["at"] = rfc3339(row.at_ms);
   view["data"] = stored_json(row.data_json);
+  return view;
+}
+
+json::object service_view(const node::Service& service) {
+  const store::ServiceRow& row = service.row;
+  json::object view;
+  view["name"] = row.name;
+  const json::value shown = stored_json(node::encode(service.spec.exec));
+  if (const json::object* spec = shown.if_object()) {
+    for (const char* name : {"command", "argv", "env_names", "user", "cwd"}) {
+      if (const json::value* value = spec->if_contains(name)) {
+        view[name] = *value;
+      }
+    }
+  }
+  view["restart"] = node::to_string(service.spec.restart);
+  view["backoff"] =
+      json::object{{"first", static_cast<double>(service.spec.backoff.count()) / 1000},
+                   {"most", static_cast<double>(service.spec.backoff_max.count()) / 1000}};
+  view["state"] = row.state;
+  view["process"] = text_or_null(row.exec);
+  view["restarts"] = row.restarts;
+  view["last_exit"] = stored_json(row.last_json);
+  view["next_start_at"] = time_or_null(service.next_ms);
+  view["created_at"] = rfc3339(row.created_ms);
+  view["updated_at"] = rfc3339(row.updated_ms);
+  return view;
+}
+
+json::object reconcile_view(const node::ReconcileReport& report) {
+  json::object view;
+  view["at"] = rfc3339(report.at_ms);
+  view["took_ms"] = report.took_ms;
+  view["rows"] = report.rows;
+  view["exits_collected"] = report.exits_collected;
+  view["directories"] = report.directories;
+  json::object counts;
+  for (const char* did : {"adopted", "stopped", "failed", "deleted", "orphan", "error"}) {
+    const auto it = report.counts.find(did);
+    counts[did] = it == report.counts.end() ? 0 : it->second;
+  }
+  view["counts"] = std::move(counts);
+  json::array actions;
+  for (const auto& action : report.actions) {
+    actions.push_back(json::object{
+        {"sandbox", text_or_null(action.sandbox)}, {"did", action.did}, {"detail", action.detail}});
+  }
+  view["actions"] = std::move(actions);
   return view;
 }
 

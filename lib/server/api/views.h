@@ -11,6 +11,8 @@ namespace talon::server::api {
 boost::json::object sandbox_view(const store::SandboxRow& row, const Api& api);
 boost::json::object process_view(const store::ExecRow& row);
 boost::json::object event_view(const store::EventRow& row);
+boost::json::object service_view(const node::Service& service);
+boost::json::object reconcile_view(const node::ReconcileReport& report);
 boost::json::object key_view(const store::ApiKeyRow& row);
 
 // A JSON text from the store as a value; null when it is "" or damaged.

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <cerrno>
 
+#include "base/fault.h"
 #include "base/log.h"
 
 namespace talon::server::node {
@@ -87,6 +88,12 @@ Task<std::unique_ptr<isolate::Sandbox>> Actor::release() {
     pid_watch_.reset();
     event_watch_.reset();
   }
+  fail_waiting();
+  co_return std::move(live_);
+}
+
+// No answer comes any more.
+void Actor::fail_waiting() {
   for (auto& [request, exec] : starting_) {
     exec->failure = fail(Code::unavailable, "the sandbox ended while the process started").error();
     exec->changed.notify_all();
@@ -96,7 +103,6 @@ Task<std::unique_ptr<isolate::Sandbox>> Actor::release() {
     answer = ESRCH;
   }
   answered_.notify_all();
-  co_return std::move(live_);
 }
 
 Task<> Actor::watch_init(std::shared_ptr<Actor> self) {
@@ -147,6 +153,7 @@ Task<> Actor::watch_event(std::shared_ptr<Actor> self) {
 void Actor::died(std::string reason) {
   if (!closed_) {
     closed_ = true;
+    fail_waiting();
     hooks_.died(shared_from_this(), std::move(reason));
   }
 }
@@ -166,6 +173,10 @@ void Actor::dispatch(const isolate::Event& event) {
       end_exec_log(exec);
     }
   } else if (const auto* ack = std::get_if<ev::StdinAck>(&event)) {
+    if (auto it = answers_.find(ack->request); it != answers_.end()) {
+      it->second = ack->error;
+      answered_.notify_all();
+    }
     if (const ExecPtr exec = find_exec(ack->px)) {
       exec->stdin_accepted = std::max(exec->stdin_accepted, ack->accepted);
       exec->stdin_error = ack->error;
@@ -215,6 +226,7 @@ Task<> Actor::start_exec(isolate::ExecSpec spec, ExecPtr exec) {
   if (!request) {
     co_return std::unexpected(std::move(request.error()).in("start the process"));
   }
+  fault::stop("exec.sent");
   add_exec(exec);
   starting_[*request] = exec;
   const std::int64_t end = system_clock().mono_ns() + kAnswer.count() * 1'000'000;
@@ -242,16 +254,20 @@ Task<> Actor::start_exec(isolate::ExecSpec spec, ExecPtr exec) {
   co_return fail(Code::timeout, "init did not answer within 15 s");
 }
 
-Task<> Actor::await_done(std::uint64_t request, std::string what) {
+// The errno that init answers `request` with; timeout after `limit`.
+Task<int> Actor::await_errno(std::uint64_t request, std::optional<Millis> limit) {
   answers_[request] = std::nullopt;
-  const std::int64_t end = system_clock().mono_ns() + kAnswer.count() * 1'000'000;
+  const std::int64_t end =
+      limit ? system_clock().mono_ns() + limit->count() * 1'000'000 : INT64_MAX;
+  Result<> woken;
   while (!answers_[request]) {
-    const std::int64_t left = (end - system_clock().mono_ns()) / 1'000'000;
+    const std::int64_t left =
+        std::min<std::int64_t>((end - system_clock().mono_ns()) / 1'000'000, 3'600'000);
     const std::uint64_t seen = answered_.version();
     if (left <= 0) {
       break;
     }
-    auto woken = co_await answered_.wait(seen, Millis{left});
+    woken = co_await answered_.wait(seen, Millis{left});
     if (!woken && woken.error().code != Code::timeout) {
       answers_.erase(request);
       co_return std::unexpected(std::move(woken.error()));
@@ -260,10 +276,18 @@ Task<> Actor::await_done(std::uint64_t request, std::string what) {
   const std::optional<int> answer = answers_[request];
   answers_.erase(request);
   if (!answer) {
-    co_return fail(Code::timeout, what + ": init did not answer within 15 s");
+    co_return fail(Code::timeout, "init did not answer within 15 s");
   }
-  if (*answer != 0) {
-    co_return fail_sys(*answer, what);
+  co_return *answer;
+}
+
+Task<> Actor::await_done(std::uint64_t request, std::string what) {
+  auto answered = co_await await_errno(request, kAnswer);
+  if (!answered) {
+    co_return std::unexpected(std::move(answered.error()).in(what));
+  }
+  if (*answered != 0) {
+    co_return fail_sys(*answered, what);
   }
   co_return Result<>{};
 }
@@ -283,8 +307,30 @@ Task<> Actor::end_exec(std::string px, Millis grace) {
     co_return wrong_state(state(), "running");
   }
   auto request = live_->end_exec(px, grace);
+  fault::stop("exec.end_sent");
   TALON_CO_TRY(sent, std::move(request));
   auto done = co_await await_done(sent, "end the process");
+  co_return done;
+}
+
+Task<> Actor::mark(bool paused) {
+  // A process that is frozen between its clone and its execve would leave its caller waiting.
+  const std::int64_t end = system_clock().mono_ns() + kAnswer.count() * 1'000'000;
+  while (live_ != nullptr && !closed_ && !starting_.empty() && system_clock().mono_ns() < end) {
+    const ExecPtr exec = starting_.begin()->second;
+    const std::uint64_t seen = exec->changed.version();
+    auto woken = co_await exec->changed.wait(seen, Millis{1000});
+    if (!woken && woken.error().code != Code::timeout) {
+      co_return woken;
+    }
+  }
+  if (live_ == nullptr || closed_) {
+    co_return wrong_state(state(), "running or paused");
+  }
+  auto request = live_->mark(paused);
+  TALON_CO_TRY(sent, std::move(request));
+  const std::string what = paused ? "pause the sandbox" : "resume the sandbox";
+  auto done = co_await await_done(sent, what);
   co_return done;
 }
 
@@ -329,10 +375,21 @@ void Actor::add_exec(ExecPtr exec) {
   }
 }
 
+ExecPtr Actor::newest_exec() const {
+  ExecPtr newest;
+  for (const auto& [id, exec] : execs_) {
+    if (newest == nullptr || exec->row.started_ms > newest->row.started_ms) {
+      newest = exec;
+    }
+  }
+  return newest;
+}
+
 void Actor::finish_exec(const ExecPtr& exec, const wire::ExitInfo& info, std::int64_t wall_ms) {
   if (exec->exited) {
     return;
   }
+  fault::stop("exec.exited");
   exec->exited = true;
   exec->info = info;
   exec->row.state = "exited";

@@ -17,10 +17,17 @@
 #include "isolate/sandbox.h"
 #include "server/async/task.h"
 #include "server/node/lifecycle.h"
+#include "server/node/services.h"
 #include "server/node/types.h"
 #include "store/tables.h"
 
 namespace talon::server::node {
+
+// The right to type into a terminal. Whoever takes it over calls `lost`.
+struct Writer {
+  bool held = true;
+  std::function<void()> lost;
+};
 
 struct Exec {
   explicit Exec(Executor ex) : changed(std::move(ex)) {}
@@ -31,10 +38,13 @@ struct Exec {
   bool ended = false;   // no writer of the log is left
   bool cut = false;     // it ended with its init: the log has no exit frame, `info` is all there is
   std::optional<Error> failure;  // it was never started
+  std::string ended_by;          // who asked for a signal or its end, "" = nobody
   wire::ExitInfo info{};
   std::uint64_t stdin_accepted = 0;
   int stdin_error = 0;
   bool stdin_closed = false;
+  bool unrecorded = false;         // a terminal whose log goes with its end
+  std::shared_ptr<Writer> writer;  // of a terminal: who may type, at most one
   Notifier changed;
 };
 using ExecPtr = std::shared_ptr<Exec>;
@@ -52,6 +62,7 @@ class Actor : public std::enable_shared_from_this<Actor> {
 
   State state() const;
   const std::string& id() const { return row.id; }
+  Executor executor() const { return ex_; }
 
   // Takes the live sandbox and starts watching it.
   void attach(std::unique_ptr<isolate::Sandbox> sandbox);
@@ -64,11 +75,20 @@ class Actor : public std::enable_shared_from_this<Actor> {
   // signal, end_exec: waits for init's answer; io with errno otherwise.
   Task<> signal(std::string px, int number, wire::Scope scope);
   Task<> end_exec(std::string px, Millis grace);
+  // Tells init of a pause or its end, after the execs that are just being started.
+  Task<> mark(bool paused);
   // One piece of stdin (at most half the window) and its acknowledgement.
   Task<> send_stdin(ExecPtr exec, std::uint64_t offset, std::string bytes, bool close, Millis wait);
+  // terminal.cpp. Bytes behind whatever else was written, at most wire::kStdinFrame; returns when
+  // the process has taken them, however long that is.
+  Task<> append_stdin(ExecPtr exec, std::string bytes, bool close);
+  Task<> resize(std::string px, std::uint16_t cols, std::uint16_t rows);
+  // See wire::Flow. False: init is busy, ask again.
+  bool flow(std::string_view px, std::uint64_t limit);
 
   ExecPtr find_exec(std::string_view px) const;
   void add_exec(ExecPtr exec);
+  ExecPtr newest_exec() const;  // null when none is in memory
   std::size_t live_execs() const { return live_count_; }
   // Marks every live exec as ended with what is known (init is gone).
   void end_all_execs();
@@ -76,10 +96,16 @@ class Actor : public std::enable_shared_from_this<Actor> {
   void drain();
   void finish_exec(const ExecPtr& exec, const wire::ExitInfo& info, std::int64_t wall_ms);
 
+  // By an operation that starts or ends processes.
+  bool held() const { return !operation.empty() && operation != "patch" && operation != "service"; }
+
   store::SandboxRow row;
+  Services services;
   std::string operation;         // what holds the sandbox, "" = nothing
   std::int64_t deadline_ns = 0;  // life timeout on the monotonic clock, 0 = none
   std::uint64_t journal_offset = 0;
+  Certificate ending;  // why its processes are being ended; the execs' certificates say it
+  std::uint64_t execs_ended = 0;
   bool draining = false;  // the daemon stops: streams end where they are
   Notifier changed;       // state or operation
   Notifier grew;          // some log of this sandbox
@@ -93,7 +119,9 @@ class Actor : public std::enable_shared_from_this<Actor> {
   void on_started(const isolate::event::Started& event);
   void on_failed(const isolate::event::ExecFailed& event);
   Task<> await_done(std::uint64_t request, std::string what);
+  Task<int> await_errno(std::uint64_t request, std::optional<Millis> limit);
   void died(std::string reason);
+  void fail_waiting();
 
   static constexpr std::size_t kKeptEnded = 32;
 

@@ -1,6 +1,11 @@
 #include "server/node/codec.h"
 
+#include <algorithm>
 #include <boost/json.hpp>
+#include <csignal>
+#include <cstring>
+
+#include "base/utf8.h"
 
 namespace talon::server::node {
 
@@ -34,6 +39,43 @@ std::optional<std::uint64_t> number_of(const json::object& object, std::string_v
     return value->as_uint64();
   }
   return std::nullopt;
+}
+
+std::string repaired(std::string_view bytes) {
+  std::string out;
+  Utf8Repair repair;
+  repair.feed(out, bytes);
+  repair.finish(out);
+  return out;
+}
+
+std::string biggest_name(const wire::ExitInfo& info) {
+  return {info.biggest_name, ::strnlen(info.biggest_name, sizeof info.biggest_name)};
+}
+
+// The last whole lines within kLastBytes and kLastLines; the end of a single longer line.
+json::array last_lines(std::string_view text) {
+  if (text.size() > kLastBytes) {
+    text.remove_prefix(text.size() - kLastBytes);
+    const auto first = text.find('\n');
+    if (first != std::string_view::npos && first + 1 < text.size()) {
+      text.remove_prefix(first + 1);
+    }
+  }
+  if (text.ends_with('\n')) {
+    text.remove_suffix(1);
+  }
+  std::vector<std::string_view> lines;
+  for (std::size_t at = 0; at != std::string_view::npos;) {
+    const auto end = text.find('\n', at);
+    lines.push_back(text.substr(at, end == std::string_view::npos ? end : end - at));
+    at = end == std::string_view::npos ? end : end + 1;
+  }
+  json::array out;
+  for (std::size_t i = lines.size() - std::min(lines.size(), kLastLines); i < lines.size(); ++i) {
+    out.emplace_back(repaired(lines[i]));
+  }
+  return out;
 }
 
 }  // namespace
@@ -72,7 +114,23 @@ std::string encode(const SandboxWish& wish) {
   if (wish.limits.pids) {
     resources["pids"] = *wish.limits.pids;
   }
+  if (wish.limits.io_read || wish.limits.io_write) {
+    json::object io;
+    if (wish.limits.io_read) {
+      io["read"] = *wish.limits.io_read;
+    }
+    if (wish.limits.io_write) {
+      io["write"] = *wish.limits.io_write;
+    }
+    resources["io"] = std::move(io);
+  }
+  if (wish.disk_bytes) {
+    resources["disk"] = *wish.disk_bytes;
+  }
   object["resources"] = std::move(resources);
+  if (wish.workspace_bytes) {
+    object["workspace_size"] = *wish.workspace_bytes;
+  }
   object["shm_size"] = wish.shm_bytes;
   object["storage"] = to_string(wish.storage);
   object["proc"] = to_string(wish.proc);
@@ -100,10 +158,16 @@ Result<SandboxWish> decode_wish(std::string_view text) {
     const json::object& resources = given->as_object();
     wish.limits.memory_bytes = number_of(resources, "memory");
     wish.limits.pids = number_of(resources, "pids");
+    wish.disk_bytes = number_of(resources, "disk");
+    if (const auto* io = resources.if_contains("io"); io != nullptr && io->is_object()) {
+      wish.limits.io_read = number_of(io->as_object(), "read");
+      wish.limits.io_write = number_of(io->as_object(), "write");
+    }
     if (const auto* cpu = resources.if_contains("cpu"); cpu != nullptr && cpu->is_number()) {
       wish.limits.cpu_cores = cpu->to_number<double>();
     }
   }
+  wish.workspace_bytes = number_of(object, "workspace_size");
   wish.shm_bytes = number_of(object, "shm_size").value_or(limits::kShmDefault);
   const std::string storage = text_of(object, "storage");
   wish.storage = storage == "memory"     ? isolate::Storage::memory
@@ -166,7 +230,7 @@ Result<isolate::Identity> decode_identity(std::string_view text) {
   return identity;
 }
 
-std::string encode(const isolate::CgroupApplied& applied) {
+std::string encode(const isolate::CgroupApplied& applied, const isolate::DiskApplied& disk) {
   auto one = [](const isolate::LimitState& state, double scale) {
     json::object object;
     if (scale == 1) {
@@ -182,7 +246,30 @@ std::string encode(const isolate::CgroupApplied& applied) {
   object["memory"] = one(applied.memory, 1);
   object["cpu"] = one(applied.cpu_millicores, 0.001);
   object["pids"] = one(applied.pids, 1);
+  if (applied.io_read.asked) {
+    object["io_read"] = one(applied.io_read, 1);
+  }
+  if (applied.io_write.asked) {
+    object["io_write"] = one(applied.io_write, 1);
+  }
+  const auto size = [&object](const char* name, const isolate::DiskLimit& limit) {
+    if (limit.method != isolate::DiskMethod::none) {
+      object[name] = json::object{{"value", limit.bytes},
+                                  {"enforced", true},
+                                  {"asked", true},
+                                  {"method", isolate::to_string(limit.method)}};
+    }
+  };
+  size("disk", disk.root);
+  size("workspace", disk.workspace);
   return json::serialize(object);
+}
+
+bool has_size(std::string_view applied_json, std::string_view name) {
+  boost::system::error_code ec;
+  const json::value applied = json::parse(applied_json, ec);
+  const json::object* object = ec ? nullptr : applied.if_object();
+  return object != nullptr && object->contains(name);
 }
 
 std::string encode(const Certificate& certificate) {
@@ -193,7 +280,67 @@ std::string encode(const Certificate& certificate) {
     object["by"] = certificate.by;
   }
   object["at"] = rfc3339(certificate.at_ms);
+  if (certificate.exit_code) {
+    object["exit_code"] = *certificate.exit_code;
+  }
+  if (certificate.signal) {
+    object["signal"] = *certificate.signal;
+  }
+  if (certificate.peak_bytes != 0) {
+    object["peak_memory_bytes"] = certificate.peak_bytes;
+  }
+  if (!certificate.biggest_name.empty()) {
+    object["biggest_process"] = json::object{{"name", repaired(certificate.biggest_name)},
+                                             {"bytes", certificate.biggest_bytes}};
+  }
+  if (!certificate.last_exec.empty()) {
+    object["last_process"] = certificate.last_exec;
+  }
+  if (!certificate.last_output.empty()) {
+    object["last_lines"] = last_lines(certificate.last_output);
+  }
   return json::serialize(object);
+}
+
+Certificate certificate_of(const wire::ExitInfo& info, std::int64_t at_ms) {
+  Certificate out;
+  out.at_ms = at_ms;
+  if (info.signal == 0) {
+    out.exit_code = info.code;
+  } else {
+    out.signal = info.signal;
+  }
+  out.peak_bytes = info.peak_bytes;
+  const auto flag = [&info](wire::ExitFlags one) { return (info.flags & one) != 0; };
+  if (flag(wire::kOom)) {
+    out.reason = "oom";
+    out.detail = "its memory limit was reached";
+    out.biggest_name = biggest_name(info);
+    out.biggest_bytes = info.biggest_bytes;
+  } else if (flag(wire::kTimedOut)) {
+    out.reason = "timeout";
+    out.detail = "its timeout passed";
+  } else if (flag(wire::kOutputLimit)) {
+    out.reason = "output_limit";
+    out.detail = "it printed more than max_output";
+  } else if (flag(wire::kKilled)) {
+    out.reason = "user";
+    out.detail = "ended by a call";
+  } else if (flag(wire::kNotStarted)) {
+    out.reason = "error";
+    out.detail = fail_sys(info.exec_errno, "start the program").error().message;
+  } else if (info.signal == SIGSYS) {
+    out.reason = "seccomp";
+    out.detail =
+        "it made a system call that is not allowed; which one, only the kernel's audit log knows";
+  } else if (info.signal != 0) {
+    out.reason = "signal";
+    out.detail = "ended by signal " + std::to_string(info.signal);
+  } else {
+    out.reason = "exit";
+    out.detail = "exited with code " + std::to_string(info.code);
+  }
+  return out;
 }
 
 std::string encode(const ExecRequest& request) {
@@ -211,7 +358,45 @@ std::string encode(const ExecRequest& request) {
   object["user"] = request.user;
   object["cwd"] = request.cwd;
   object["timeout_ms"] = request.timeout.count();
+  if (request.tty) {
+    object["tty"] = true;
+    object["cols"] = request.cols;
+    object["rows"] = request.rows;
+    object["record"] = request.record == Recording::input
+                           ? json::value("input")
+                           : json::value(request.record != Recording::none);
+  }
+  if (!request.service.empty()) {
+    object["service"] = request.service;
+  }
   return json::serialize(object);
+}
+
+std::optional<Terminal> terminal_of(const store::ExecRow& row) {
+  if (row.spec_json.find("\"tty\":true") == std::string::npos) {
+    return std::nullopt;  // without reading it: most have none
+  }
+  boost::system::error_code ec;
+  const json::value spec = json::parse(row.spec_json, ec);
+  const json::object* object = ec ? nullptr : spec.if_object();
+  const json::value* tty = object == nullptr ? nullptr : object->if_contains("tty");
+  if (tty == nullptr || *tty != true) {
+    return std::nullopt;
+  }
+  Terminal out;
+  const auto size = [&](const char* name, std::uint16_t& to) {
+    if (const json::value* value = object->if_contains(name); value && value->is_int64()) {
+      to = static_cast<std::uint16_t>(value->as_int64());
+    }
+  };
+  size("cols", out.cols);
+  size("rows", out.rows);
+  if (const json::value* record = object->if_contains("record")) {
+    out.record = *record == false     ? Recording::none
+                 : *record == "input" ? Recording::input
+                                      : Recording::output;
+  }
+  return out;
 }
 
 json::object result_object(const wire::ExitInfo& info) {
@@ -231,6 +416,12 @@ json::object result_object(const wire::ExitInfo& info) {
   if (info.peak_bytes != 0) {
     usage["peak_memory_bytes"] = info.peak_bytes;
   }
+  if ((info.flags & wire::kOom) != 0 && info.biggest_name[0] != '\0') {
+    usage["biggest_process"] =
+        json::object{{"name", repaired(biggest_name(info))}, {"bytes", info.biggest_bytes}};
+  }
+  usage["throttled_periods"] = info.throttled;
+  usage["throttled_ms"] = static_cast<double>(info.throttled_us) / 1000.0;
   usage["stdout_bytes"] = info.out_bytes;
   usage["stderr_bytes"] = info.err_bytes;
   object["usage"] = std::move(usage);

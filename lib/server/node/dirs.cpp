@@ -8,6 +8,7 @@
 #include <cerrno>
 #include <memory>
 
+#include "base/fault.h"
 #include "base/id.h"
 #include "base/limits.h"
 
@@ -177,10 +178,13 @@ Result<DataDir> DataDir::open(const std::string& path) {
 
 Result<DirFd> DataDir::make_sandbox(const std::string& id) const {
   const std::string base = "sandboxes/" + id;
-  TALON_CHECK(make_dir(root_.get(), base, 0755));
+  TALON_CHECK(fault::point("dirs.sandbox"));
+  TALON_CHECK(make_dir(root_.get(), base, 0700));
   // The root inside is upper/, so its mode is what the workload sees of `/`.
   TALON_CHECK(make_dir(root_.get(), base + "/upper", 0755));
+  TALON_CHECK(fault::point("dirs.work"));
   TALON_CHECK(make_dir(root_.get(), base + "/work", 0755));
+  TALON_CHECK(fault::point("dirs.logs"));
   TALON_CHECK(make_dir(root_.get(), base + "/logs", 0700));
   return open_at(root_.get(), base, kDirFlags);
 }
@@ -205,8 +209,10 @@ Result<DirFd> DataDir::make_workspace(const std::string& ws, std::uint32_t gener
                                       HostIds owner) const {
   const std::string base = "workspaces/" + ws;
   const std::string tree = base + "/g" + std::to_string(generation);
-  TALON_CHECK(make_dir(root_.get(), base, 0755));
+  TALON_CHECK(make_dir(root_.get(), base, 0700));
+  TALON_CHECK(fault::point("dirs.workspace"));
   TALON_CHECK(make_dir(root_.get(), tree, 0755));
+  TALON_CHECK(fault::point("dirs.owner"));
   if (::fchownat(root_.get(), tree.c_str(), owner.uid, owner.gid, AT_SYMLINK_NOFOLLOW) != 0) {
     return fail_sys(errno, "give the workspace to its user");
   }
@@ -220,6 +226,7 @@ Result<DirFd> DataDir::open_workspace(const std::string& ws, std::uint32_t gener
 Result<> DataDir::trash(const std::string& folder, const std::string& name) const {
   const std::string from = folder + "/" + name;
   const std::string to = "trash/" + name + "." + random_hex(6);
+  TALON_CHECK(fault::point("trash.rename"));
   if (::renameat(root_.get(), from.c_str(), root_.get(), to.c_str()) != 0 && errno != ENOENT) {
     return fail_sys(errno, "move " + from + " to trash");
   }
@@ -238,6 +245,7 @@ Result<std::vector<std::string>> DataDir::sandboxes() const { return names("sand
 Result<std::vector<std::string>> DataDir::workspaces() const { return names("workspaces"); }
 
 Result<bool> DataDir::empty_trash(std::size_t budget) const {
+  TALON_CHECK(fault::point("trash.empty"));
   TALON_TRY(dir, open_at(root_.get(), "trash", kDirFlags));
   return clear(dir.get(), dir.get(), budget, 0);
 }
@@ -257,6 +265,7 @@ Result<> DataDir::make_reserve() const {
     ::unlinkat(root_.get(), "reserve.new", 0);
     return fail_sys(error, "preallocate the disk reserve");
   }
+  TALON_CHECK(fault::point("reserve.rename"));
   if (::renameat(root_.get(), "reserve.new", root_.get(), "reserve") != 0) {
     return fail_sys(errno, "name the disk reserve");
   }

@@ -36,6 +36,10 @@ class DataDir {
   Result<DirFd> make_workspace(const std::string& ws, std::uint32_t generation,
                                HostIds owner) const;
   Result<DirFd> open_workspace(const std::string& ws, std::uint32_t generation) const;
+  // Beside g<generation>: the image of one whose size a loop device limits (isolate/disk.h).
+  static std::string workspace_image(std::uint32_t generation) {
+    return "g" + std::to_string(generation) + ".img";
+  }
 
   // Renames into trash/. Missing = done.
   Result<> trash_sandbox(const std::string& id) const;

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "isolate/log_reader.h"
 #include "server/node/codec.h"
@@ -16,6 +17,7 @@ constexpr Millis kReaperPause{10'000};
 constexpr std::size_t kReaperSlice = 2'000;
 constexpr int kRowTries = 40;  // with kRowPause: 4 s
 constexpr Millis kRowPause{100};
+constexpr Millis kSettleAgain{1000};
 
 std::int64_t now_ms() { return system_clock().wall_ms(); }
 
@@ -66,18 +68,24 @@ Task<store::SandboxRow> Node::patch(std::string tenant, std::string id, PatchReq
   co_return actor->row;
 }
 
-Task<> Node::end_live(ActorPtr actor) {
+Task<> Node::end_live(ActorPtr actor, Certificate why) {
+  halt_services(actor);
+  actor->ending = std::move(why);
   auto released = co_await actor->release();
   TALON_CO_TRY(owned, std::move(released));
   if (owned != nullptr) {
-    std::shared_ptr<isolate::Sandbox> sandbox = std::move(owned);
+    const auto sandbox = std::make_shared<std::unique_ptr<isolate::Sandbox>>(std::move(owned));
     std::function<Result<>()> job = [sandbox]() -> Result<> {
-      TALON_CHECK(sandbox->kill(kKillDeadline));
-      return sandbox->remove();
+      TALON_CHECK((*sandbox)->kill(kKillDeadline));
+      return (*sandbox)->remove();
     };
     auto ended = co_await parts_.offload->run<void>(std::move(job));
     if (!ended) {
       log_warn("sandbox_end", {{"sandbox", actor->id()}, {"error", ended.error().message}});
+      // It goes on, as far as it lives; whoever asks again ends what is left.
+      actor->attach(std::move(*sandbox));
+      actor->ending = {};
+      start_services(actor);
       co_return std::unexpected(std::move(ended.error()));
     }
   }
@@ -133,19 +141,25 @@ Task<> Node::read_journal(ActorPtr actor) {
 // init ended, or says things that nobody can act on: the sandbox is over, what it wrote stays.
 Task<> Node::settle_dead(ActorPtr actor, std::string detail) {
   auto begun = co_await begin_operation(actor, "settle");
-  if (!begun || actor->live() == nullptr || actor->state() == State::deleting) {
-    co_return Result<>{};  // whoever holds it is ending it
+  if (!begun || actor->live() == nullptr || actor->state() == State::deleting ||
+      actor->state() == State::failed) {
+    co_return Result<>{};  // whoever holds it is ending it, or a DELETE will
   }
-  auto ended = co_await end_live(actor);
+  auto explained = co_await why_dead(actor, std::move(detail));
+  TALON_CO_TRY(why, std::move(explained));
+  auto ended = co_await end_live(actor, why);
   if (!ended) {
     note(ended.error());
+    auto slept = co_await sleep_for(kSettleAgain);  // then its watch asks for this again
+    static_cast<void>(slept);
+    co_return ended;
   }
-  Certificate why{.reason = "init_died", .detail = std::move(detail), .by = "", .at_ms = now_ms()};
   actor->row.state = to_string(State::stopped);
   actor->row.identity_json.clear();
   actor->row.certificate_json = encode(why);
   actor->row.ended_ms = why.at_ms;
-  log_warn("sandbox_died", {{"sandbox", actor->id()}, {"detail", why.detail}});
+  log_warn("sandbox_died",
+           {{"sandbox", actor->id()}, {"reason", why.reason}, {"detail", why.detail}});
   auto saved = co_await save(actor, "sandbox.stopped", actor->row.certificate_json);
   co_return saved;
 }
@@ -158,7 +172,10 @@ Task<store::SandboxRow> Node::stop_sandbox(std::string tenant, std::string id, C
   if (!allowed(actor->state(), State::stopped) || actor->state() == State::creating) {
     co_return wrong_state(actor->state(), "running or paused");
   }
-  auto ended = co_await end_live(actor);
+  auto facts = co_await with_facts(actor, std::move(why));
+  TALON_CO_TRY(certificate, std::move(facts));
+  why = std::move(certificate);
+  auto ended = co_await end_live(actor, why);
   if (!ended) {
     co_return std::unexpected(std::move(ended.error()));
   }
@@ -166,6 +183,7 @@ Task<store::SandboxRow> Node::stop_sandbox(std::string tenant, std::string id, C
   actor->row.identity_json.clear();
   actor->row.certificate_json = encode(why);
   actor->row.ended_ms = why.at_ms;
+  fault::stop("stop.ended");
   auto saved = co_await save(actor, "sandbox.stopped", actor->row.certificate_json);
   if (!saved) {
     co_return std::unexpected(std::move(saved.error()));
@@ -185,7 +203,8 @@ Task<store::SandboxRow> Node::start_sandbox(std::string tenant, std::string id) 
   auto decoded = decode_wish(actor->row.spec_json);
   TALON_CO_TRY(wish, std::move(decoded));
   operation.end();  // run_create holds it itself, without a gap: nothing else runs in between
-  auto made = co_await run_create(actor, std::move(wish), true);
+  Chosen nothing_ahead;
+  auto made = co_await run_create(actor, std::move(wish), std::move(nothing_ahead), true);
   if (!made) {
     co_return std::unexpected(std::move(made.error()));
   }
@@ -201,6 +220,7 @@ Task<> Node::remove(std::string tenant, std::string id, Certificate why) {
     }
     co_return Result<>{};
   }
+  fault::stop("delete.asked");
   auto begun = co_await begin_operation(found, "delete");
   TALON_CO_TRY(operation, std::move(begun));
   if (found->state() == State::deleted) {
@@ -209,6 +229,9 @@ Task<> Node::remove(std::string tenant, std::string id, Certificate why) {
   if (!allowed(found->state(), State::deleting) && found->state() != State::deleting) {
     co_return wrong_state(found->state(), "alive");
   }
+  auto facts = co_await with_facts(found, std::move(why));
+  TALON_CO_TRY(certificate, std::move(facts));
+  why = std::move(certificate);
   const bool failed = found->state() == State::failed;
   found->row.state = to_string(State::deleting);
   if (!failed || found->row.certificate_json.empty()) {
@@ -218,14 +241,17 @@ Task<> Node::remove(std::string tenant, std::string id, Certificate why) {
   if (!marked && marked.error().code != Code::disk_full) {
     co_return marked;
   }
-  auto ended = co_await end_live(found);
+  fault::stop("delete.marked");
+  auto ended = co_await end_live(found, why);
   if (!ended) {
     co_return ended;  // the row stays in `deleting`; DELETE again, or the next start, ends it
   }
+  fault::stop("delete.ended");
   auto done = co_await finish_delete(found->row, std::move(why));
   if (!done) {
     co_return done;
   }
+  fault::stop("delete.row");
   found->row.state = to_string(State::deleted);
   ++found->row.version;
   actors_.erase(found->id());
@@ -234,14 +260,16 @@ Task<> Node::remove(std::string tenant, std::string id, Certificate why) {
   co_return Result<>{};
 }
 
-// The directories to trash, then the row to `deleted`, its execs forgotten.
+// The directories to trash, then the row to `deleted`, its execs to what is kept of them.
 Task<> Node::finish_delete(store::SandboxRow row, Certificate why) {
   std::function<Result<>()> job = [data = parts_.data, store = parts_.store, row,
                                    why]() mutable -> Result<> {
+    TALON_CHECK(fault::point("delete.trash"));
     TALON_CHECK(data->trash_sandbox(row.id));
     if (!row.workspace.empty()) {
       TALON_CHECK(data->trash_workspace(row.workspace));
     }
+    TALON_CHECK(fault::point("delete.trashed"));
     row.state = to_string(State::deleted);
     row.identity_json.clear();
     row.updated_ms = now_ms();
@@ -264,7 +292,8 @@ Task<> Node::finish_delete(store::SandboxRow row, Certificate why) {
         }
       }
       TALON_CHECK(store::update_sandbox(db, row));
-      TALON_CHECK(store::delete_execs_of(db, row.id));
+      TALON_CHECK(store::retire_execs_of(db, row.id));
+      TALON_CHECK(store::delete_services_of(db, row.id));
       return store::insert_event(db, event);
     });
   };

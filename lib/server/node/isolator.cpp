@@ -13,6 +13,8 @@ isolate::SandboxSpec sandbox_spec(const SandboxWish& wish, std::string id,
   spec.proc = wish.proc;
   spec.limits = wish.limits;
   spec.shm_bytes = wish.shm_bytes;
+  spec.disk_bytes = wish.disk_bytes;
+  spec.workspace_bytes = wish.workspace_bytes;
   spec.default_cwd = wish.cwd;
   spec.unconfined_seccomp = unconfined_seccomp;
   return spec;
@@ -31,6 +33,9 @@ class NamespaceIsolator final : public Isolator {
   Result<> check_limits(const isolate::Limits& limits) const override {
     return launcher_->check_limits(limits);
   }
+  Result<> check_sizes(const isolate::SandboxSpec& spec) const override {
+    return launcher_->check_sizes(spec);
+  }
   Result<std::unique_ptr<isolate::Sandbox>> create(const isolate::SandboxSpec& spec,
                                                    const isolate::SandboxDirs& dirs) override {
     return launcher_->create(spec, dirs);
@@ -42,6 +47,7 @@ class NamespaceIsolator final : public Isolator {
     return launcher_->sweep(keep);
   }
   isolate::Launcher::Counters counters() const override { return launcher_->counters(); }
+  isolate::Launcher* launcher() override { return launcher_.get(); }
 
  private:
   std::unique_ptr<isolate::Launcher> launcher_;

@@ -32,6 +32,8 @@ class Isolator {
   virtual std::string cgroup_path() const = 0;
   // unenforceable for an asked-for limit that this host cannot hold.
   virtual Result<> check_limits(const isolate::Limits& limits) const = 0;
+  // The same for the sizes of root changes and workspace; the error names the field.
+  virtual Result<> check_sizes(const isolate::SandboxSpec&) const { return {}; }
   // All or nothing; the error names the step.
   virtual Result<std::unique_ptr<isolate::Sandbox>> create(const isolate::SandboxSpec& spec,
                                                            const isolate::SandboxDirs& dirs) = 0;
@@ -40,6 +42,8 @@ class Isolator {
   // Ends and removes everything of this instance that `keep` does not name; one line each.
   virtual std::vector<std::string> sweep(const std::vector<std::string>& keep) = 0;
   virtual isolate::Launcher::Counters counters() const = 0;
+  // What makes sandboxes ahead for pools; null: this tier has none.
+  virtual isolate::Launcher* launcher() { return nullptr; }
 };
 
 // Shared-kernel isolation by namespaces, cgroups and seccomp.

@@ -19,6 +19,9 @@ std::unexpected<Error> wrong_state(State state, std::string_view wanted) {
   message += to_string(state);
   message += "; this needs it to be ";
   message += wanted;
+  if (state == State::paused && wanted == "running") {
+    message += ": resume it first, or repeat the call with ?resume=1";
+  }
   return about(Code::wrong_state, std::string{to_string(state)}, std::move(message));
 }
 

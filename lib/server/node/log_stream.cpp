@@ -1,6 +1,7 @@
 #include "server/node/log_stream.h"
 
 #include <optional>
+#include <utility>
 
 namespace talon::server::node {
 
@@ -53,6 +54,15 @@ Task<> LogStream::seek_end() {
   TALON_CO_TRY(cursor, std::move(end));
   cursor_ = cursor;
   co_return Result<>{};
+}
+
+void LogStream::poke() {
+  poked_ = true;
+  source_.actor->grew.notify_all();
+}
+
+wire::ResizePayload LogStream::size() const {
+  return state_->reader ? state_->reader->size() : wire::ResizePayload{};
 }
 
 // Nothing more can come: asked while the reader has caught up.
@@ -108,6 +118,10 @@ Task<std::vector<isolate::LogEntry>> LogStream::next(Millis idle, std::size_t ma
       co_return entries;
     }
     if (last) {
+      co_return entries;
+    }
+    if (std::exchange(poked_, false)) {
+      idle_passed_ = true;
       co_return entries;
     }
     const std::int64_t left_ms = (until_ns - system_clock().mono_ns()) / 1'000'000;

@@ -41,6 +41,10 @@ class LogStream {
   // writer: then `idle_passed()` is true and the result is empty (time for a heartbeat).
   Task<std::vector<isolate::LogEntry>> next(Millis idle, std::size_t max_bytes = 128 * 1024);
   bool idle_passed() const { return idle_passed_; }
+  // Ends the wait of next() as if `idle` had passed: the reader has something else to look at.
+  void poke();
+  // Of the terminal at the cursor it began with; known after the first next().
+  wire::ResizePayload size() const;
   isolate::Cursor cursor() const { return cursor_; }
 
  private:
@@ -52,6 +56,7 @@ class LogStream {
   isolate::Cursor cursor_;
   bool exit_seen_ = false;
   bool idle_passed_ = false;
+  bool poked_ = false;
 };
 
 }  // namespace talon::server::node

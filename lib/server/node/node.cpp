@@ -1,7 +1,10 @@
 #include "server/node/node.h"
 
+#include <fcntl.h>
+
 #include <algorithm>
 
+#include "base/fault.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "server/node/codec.h"
@@ -10,8 +13,6 @@ namespace talon::server::node {
 
 namespace {
 
-constexpr std::uint64_t kImageLogEvery = 20'000;  // files between two lines of progress
-
 std::int64_t now_ms() { return system_clock().wall_ms(); }
 
 std::unexpected<Error> no_sandbox(std::string_view id) {
@@ -19,11 +20,6 @@ std::unexpected<Error> no_sandbox(std::string_view id) {
 }
 
 }  // namespace
-
-struct Node::Made {
-  std::unique_ptr<isolate::Sandbox> sandbox;
-  std::uint32_t generation = 0;
-};
 
 Node::Node(NodeParts parts, NodeConfig config)
     : parts_(std::move(parts)), config_(config), trash_(parts_.ex) {
@@ -39,8 +35,16 @@ Task<> Node::start() {
   if (!done) {
     co_return done;
   }
+  auto pools = co_await start_pool();
+  if (!pools) {
+    co_return pools;
+  }
   group_->spawn("reaper", reaper());
+  if (config_.start_after_reboot) {
+    group_->spawn("start_after_reboot", start_after_reboot());
+  }
   group_->spawn("life_timer", life_timer());
+  group_->spawn("retention", retention());
   co_return Result<>{};
 }
 
@@ -71,6 +75,10 @@ Task<> Node::stop(bool end_sandboxes) {
     }
   }
   auto stopped = co_await group_->stop(Millis{3000});
+  auto emptied = co_await stop_pool();
+  if (!emptied) {
+    log_warn("stop_pool", {{"error", emptied.error().message}});
+  }
   for (const ActorPtr& actor : all) {
     auto sandbox = co_await actor->release();
     if (sandbox && *sandbox != nullptr) {
@@ -83,7 +91,8 @@ Task<> Node::stop(bool end_sandboxes) {
 
 Actor::Hooks Node::hooks() {
   return {
-      .exec_changed = [this](const ActorPtr&, const ExecPtr& exec) { write_exec(exec); },
+      .exec_changed = [this](const ActorPtr& actor,
+                             const ExecPtr& exec) { write_exec(actor, exec); },
       .died =
           [this](const ActorPtr& actor, std::string reason) {
             if (!stopping_) {
@@ -106,22 +115,30 @@ void Node::note(const Error& error) {
 
 // The row as it is now in memory, and one event, in one commit.
 Task<> Node::save(ActorPtr actor, std::string event, std::string data_json) {
-  actor->row.updated_ms = now_ms();
+  auto saved = co_await save_next(actor, actor->row, std::move(event), std::move(data_json));
+  co_return saved;
+}
+
+// What the row is to be: nobody sees it before it is on disk.
+Task<> Node::save_next(ActorPtr actor, store::SandboxRow next, std::string event,
+                       std::string data_json) {
+  next.updated_ms = now_ms();
   store::EventRow event_row{.seq = 0,
-                            .tenant = actor->row.tenant,
-                            .sandbox = actor->id(),
+                            .tenant = next.tenant,
+                            .sandbox = next.id,
                             .type = std::move(event),
                             .data_json = std::move(data_json),
-                            .at_ms = actor->row.updated_ms};
-  std::function<Result<>()> job = [store = parts_.store, row = actor->row,
+                            .at_ms = next.updated_ms};
+  std::function<Result<>()> job = [store = parts_.store, next,
                                    event_row = std::move(event_row)]() -> Result<> {
     return store->write([&](store::Db& db) -> Result<> {
-      TALON_CHECK(store::update_sandbox(db, row));
+      TALON_CHECK(store::update_sandbox(db, next));
       return store::insert_event(db, event_row);
     });
   };
   auto written = co_await parts_.offload->run<void>(std::move(job));
   if (written) {
+    actor->row = std::move(next);
     ++actor->row.version;
   } else {
     note(written.error());
@@ -220,39 +237,19 @@ Task<store::SandboxRow> Node::create(CreateRequest request) {
                              std::to_string(config_.max_sandboxes) +
                              "); delete one, or start talond with a higher limit");
   }
-  // Bad input never makes a row: limits, image and user are looked at first.
-  std::function<Result<>()> check = [isolator = parts_.isolator, images = parts_.images,
-                                     wish = request.wish]() -> Result<> {
-    TALON_CHECK(isolator->check_limits(wish.limits));
-    auto image = images->get(wish.image);
-    if (!image) {
-      if (image.error().code == Code::not_found && wish.image == "host") {
-        return {};  // made at first use
-      }
-      if (image.error().code == Code::not_found) {
-        return bad_field("image", image.error().message);
-      }
-      return std::unexpected(std::move(image).error());
-    }
-    TALON_TRY(ids, lookup_user(image->root, wish.user));
-    static_cast<void>(ids);
-    return {};
-  };
-  auto checked = co_await parts_.offload->run<void>(std::move(check));
-  if (!checked) {
-    co_return std::unexpected(std::move(checked.error()));
-  }
+  auto looked = co_await choose(request.wish);
+  TALON_CO_TRY(chosen, std::move(looked));
 
   const std::int64_t now = now_ms();
   store::SandboxRow row;
-  row.id = request.id.empty() ? new_id(IdKind::sandbox) : request.id;
+  row.id = chosen.ahead ? chosen.ahead->place.id : new_id(IdKind::sandbox);
   row.tenant = request.tenant;
   row.name = request.name;
   row.state = to_string(State::creating);
   row.image = request.wish.image;
   row.spec_json = encode(request.wish);
   row.labels_json = encode(request.labels);
-  row.workspace = new_id(IdKind::workspace);
+  row.workspace = chosen.ahead ? chosen.ahead->place.workspace : new_id(IdKind::workspace);
   row.created_by = request.created_by;
   row.created_ms = row.updated_ms = now;
   auto actor = std::make_shared<Actor>(parts_.ex, hooks(), row);
@@ -273,70 +270,60 @@ Task<store::SandboxRow> Node::create(CreateRequest request) {
                         .type = "sandbox.created",
                         .data_json = "{}",
                         .at_ms = now};
+  std::optional<store::ServiceRow> command;
+  if (request.command) {
+    const ServicePtr service = std::make_shared<Service>(parts_.ex);
+    service->spec = std::move(*request.command);
+    service->row = {.sandbox = row.id,
+                    .name = std::string{kCommandService},
+                    .tenant = row.tenant,
+                    .spec_json = encode(service->spec),
+                    .state = "stopped",
+                    .exec = "",
+                    .restarts = 0,
+                    .last_json = "",
+                    .created_ms = now,
+                    .updated_ms = now};
+    command = service->row;
+    actor->services[service->row.name] = service;
+  }
   std::function<Result<>()> job = [store = parts_.store, row = actor->row,
                                    workspace = std::move(workspace), event = std::move(event),
+                                   command = std::move(command),
                                    with_row = request.with_row]() -> Result<> {
     return store->write([&](store::Db& db) -> Result<> {
       TALON_CHECK(store::insert_workspace(db, workspace));
       TALON_CHECK(store::insert_sandbox(db, row));
+      if (command) {
+        TALON_CHECK(store::upsert_service(db, *command));
+      }
       TALON_CHECK(store::insert_event(db, event));
-      return with_row ? with_row(db) : Result<>{};
+      return with_row ? with_row(db, row.id) : Result<>{};
     });
   };
+  fault::stop("create.before_row");
   actors_[row.id] = actor;  // counted from here on, so that the budget holds
   actor->operation = "create";
   auto written = co_await parts_.offload->run<void>(std::move(job));
   if (!written) {
     actors_.erase(row.id);
     note(written.error());
+    if (chosen.ahead) {
+      group_->spawn("give_up", give_up(std::move(chosen.ahead)));
+    }
     co_return std::unexpected(std::move(written.error()));
   }
-  group_->spawn("create", run_create(actor, std::move(request.wish), false));
+  fault::stop("create.after_row");
+  group_->spawn("create", run_create(actor, std::move(request.wish), std::move(chosen), false));
   store::SandboxRow copy = actor->row;
   copy.operation = actor->operation;
   co_return copy;
 }
 
-// The whole of making one, on a pool thread: the image if it is not there yet, directories, the
-// workspace, and the sandbox itself. What it made on disk is trashed by fail_create.
-std::function<Result<Node::Made>()> Node::creation_job(const ActorPtr& actor,
-                                                       const SandboxWish& wish) const {
-  isolate::SandboxSpec spec = sandbox_spec(wish, actor->id(), config_.unconfined_seccomp);
-  return [isolator = parts_.isolator, images = parts_.images, data = parts_.data,
-          spec = std::move(spec), wish, workspace_id = actor->row.workspace,
-          generation = actor->row.image_generation]() -> Result<Made> {
-    auto image = generation != 0 ? images->get(wish.image, generation) : images->get(wish.image);
-    if (!image && image.error().code == Code::not_found && wish.image == "host") {
-      log_info("image_making", {{"image", "host"}});
-      auto made = images->ensure_host(
-          false, [told = std::uint64_t{0}](std::uint64_t files, std::string_view stage) mutable {
-            if (files >= told + kImageLogEvery || stage == "done") {
-              told = files;
-              log_info("image_progress", {{"image", "host"}, {"files", files}, {"stage", stage}});
-            }
-          });
-      if (!made) {
-        return std::unexpected(std::move(made.error()).in("make the image host"));
-      }
-      image = images->get(wish.image);
-    }
-    TALON_TRY(opened, std::move(image));
-    TALON_TRY(owner, lookup_user(opened.root, wish.user));
-    TALON_TRY(root, data->make_sandbox(spec.id));
-    TALON_TRY(workspace, data->make_workspace(workspace_id, 1, owner));
-    isolate::SandboxDirs dirs;
-    dirs.image = &opened.root;
-    dirs.root = &root;
-    dirs.workspace = &workspace;
-    TALON_TRY(sandbox, isolator->create(spec, dirs));
-    return Made{.sandbox = std::move(sandbox), .generation = opened.info.generation};
-  };
-}
-
-Task<> Node::run_create(ActorPtr actor, SandboxWish wish, bool restart) {
+Task<> Node::run_create(ActorPtr actor, SandboxWish wish, Chosen chosen, bool restart) {
   Operation operation(actor, restart ? "start" : "create");
   const std::int64_t began = system_clock().mono_ns();
-  auto made = co_await parts_.offload->run<Made>(creation_job(actor, wish));
+  auto made = co_await parts_.offload->run<Made>(creation_job(actor, wish, std::move(chosen)));
   if (!made) {
     parts_.metrics->add("talon_creates_total", "outcome=\"failed\"");
     note(made.error());
@@ -349,30 +336,38 @@ Task<> Node::run_create(ActorPtr actor, SandboxWish wish, bool restart) {
   parts_.metrics->add("talon_creates_total", "outcome=\"ok\"");
   parts_.metrics->observe("talon_create_seconds", {},
                           static_cast<double>(system_clock().mono_ns() - began) * 1e-9);
-  std::uint64_t before = 0;
+  std::uint64_t last_ns = 0;
   for (const auto& step : made->sandbox->step_times()) {
-    const std::uint64_t spent = step.ns > before ? step.ns - before : 0;
+    const std::uint64_t spent = step.ns > last_ns ? step.ns - last_ns : 0;
     parts_.metrics->observe("talon_step_seconds", "step=\"" + step.step + "\"",
                             static_cast<double>(spent) * 1e-9);
-    before = std::max(before, step.ns);
+    last_ns = std::max(last_ns, step.ns);
   }
-  actor->row.image_generation = made->generation;
-  actor->row.identity_json = encode(made->sandbox->identity());
-  actor->row.applied_json = encode(made->sandbox->limits());
-  actor->row.certificate_json.clear();
-  actor->row.ended_ms.reset();
-  actor->row.state = to_string(State::running);
+  fault::stop("create.made");
+  store::SandboxRow next = actor->row;
+  next.image_generation = made->generation;
+  next.identity_json = encode(made->sandbox->identity());
+  next.applied_json = encode(made->sandbox->limits(), made->sandbox->disk());
+  next.certificate_json.clear();
+  next.ended_ms.reset();
+  next.state = to_string(State::running);
   actor->attach(std::move(made->sandbox));
   const std::string event = restart ? "sandbox.started" : "sandbox.running";
-  auto saved = co_await save(actor, event, "{}");
+  auto saved = co_await save_next(actor, std::move(next), event, "{}");
   if (!saved) {
     // Without its row a later daemon could not adopt it: it must not go on.
-    auto ended = co_await end_live(actor);
+    const Certificate why{
+        .reason = "error", .detail = saved.error().message, .by = "", .at_ms = now_ms()};
+    auto ended = co_await end_live(actor, why);
     static_cast<void>(ended);
-    actor->row.state = to_string(State::creating);
+    if (restart) {
+      co_return std::unexpected(std::move(saved.error()));  // stopped, as it was
+    }
     auto failed = co_await fail_create(actor, std::move(saved.error()));
     co_return failed;
   }
+  fault::stop("create.running");
+  start_services(actor);
   co_return Result<>{};
 }
 
@@ -389,6 +384,7 @@ Task<> Node::fail_create(ActorPtr actor, Error error) {
   };
   auto trashed = co_await parts_.offload->run<void>(std::move(job));
   trash_.notify_all();
+  fault::stop("create.fail_trashed");
   auto saved = co_await save(actor, "sandbox.failed", actor->row.certificate_json);
   if (!trashed) {
     co_return trashed;
@@ -436,6 +432,28 @@ Task<SandboxStats> Node::stats(std::string tenant, std::string id) {
     auto cgroup = actor->live()->stats();
     TALON_CO_TRY(numbers, std::move(cgroup));
     stats.cgroup = numbers;
+    auto opened = open_at(actor->live()->files_fd(), ".", O_PATH | O_DIRECTORY);
+    const bool root = has_size(stats.row.applied_json, "disk");
+    const bool workspace = has_size(stats.row.applied_json, "workspace");
+    if ((root || workspace) && opened) {
+      // A file system may wait for its disk.
+      std::function<Result<Spaces>()> job = [files = std::make_shared<UniqueFd>(std::move(*opened)),
+                                             root, workspace]() -> Result<Spaces> {
+        Spaces spaces;
+        if (root) {
+          TALON_TRY(use, isolate::disk_use(files->get(), ""));
+          spaces.root = use;
+        }
+        if (workspace) {
+          TALON_TRY(use, isolate::disk_use(files->get(), "workspace"));
+          spaces.workspace = use;
+        }
+        return spaces;
+      };
+      auto asked = co_await parts_.offload->run<Spaces>(std::move(job));
+      TALON_CO_TRY(spaces, std::move(asked));
+      stats.spaces = spaces;
+    }
   }
   co_return stats;
 }

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <csignal>
 
+#include "base/fault.h"
 #include "base/id.h"
 #include "base/log.h"
 #include "server/node/codec.h"
@@ -17,7 +19,7 @@ std::unexpected<Error> no_process(std::string_view px) {
 }
 
 // The sandbox's env under the exec's own, then the defaults under both: earlier names win.
-Env merged_env(const Env& own, const Env& sandbox) {
+Env merged_env(const Env& own, const Env& sandbox, bool tty) {
   Env env = own;
   for (const auto& [name, value] : sandbox) {
     const bool taken =
@@ -25,6 +27,9 @@ Env merged_env(const Env& own, const Env& sandbox) {
     if (!taken) {
       env.emplace_back(name, value);
     }
+  }
+  if (tty) {
+    env.emplace_back("TERM", "xterm-256color");
   }
   isolate::add_default_env(env);
   return env;
@@ -38,7 +43,11 @@ isolate::ExecSpec make_spec(const ExecRequest& request, const SandboxWish& wish)
   } else {
     spec.argv = request.argv;
   }
-  spec.env = merged_env(request.env, wish.env);
+  spec.tty = request.tty;
+  spec.cols = request.cols;
+  spec.rows = request.rows;
+  spec.record_input = request.record == Recording::input;
+  spec.env = merged_env(request.env, wish.env, request.tty);
   spec.cwd = request.cwd;  // "" = init's default, which falls back to "/" when it is missing
   spec.user = request.user.empty() ? wish.user : request.user;
   spec.stdin_head = request.stdin_head;
@@ -53,24 +62,24 @@ isolate::ExecSpec make_spec(const ExecRequest& request, const SandboxWish& wish)
 
 }  // namespace
 
-void Node::write_exec(const ExecPtr& exec) {
-  if (exec->exited) {
-    exec->row.result_json = encode(exec->info);
-    parts_.metrics->add("talon_execs_ended_total", {});
+Task<Node::Started> Node::spawn(std::string tenant, std::string id, ExecRequest request) {
+  auto found = co_await running(tenant, id);
+  TALON_CO_TRY(actor, std::move(found));
+  if (actor->held()) {
+    co_return busy(actor->operation);
   }
-  parts_.store->write_behind(
-      [row = exec->row](store::Db& db) -> Result<> { return store::upsert_exec(db, row); });
+  auto launched = co_await launch(actor, std::move(request));
+  TALON_CO_TRY(exec, std::move(launched));
+  Started out;
+  out.actor = std::move(actor);
+  out.exec = std::move(exec);
+  co_return out;
 }
 
-Task<Node::Started> Node::spawn(std::string tenant, std::string id, ExecRequest request) {
+Task<ExecPtr> Node::launch(ActorPtr actor, ExecRequest request) {
   if (!reserve_) {
     co_return over_limit(Code::disk_full, "reserve",
                          "the disk is full; free space under the data directory, then try again");
-  }
-  auto found = co_await running(tenant, id);
-  TALON_CO_TRY(actor, std::move(found));
-  if (!actor->operation.empty() && actor->operation != "patch") {
-    co_return busy(actor->operation);
   }
   if (actor->live_execs() >= limits::kLiveExecs) {
     co_return over_limit(Code::too_many, "live_execs",
@@ -90,16 +99,16 @@ Task<Node::Started> Node::spawn(std::string tenant, std::string id, ExecRequest 
   exec->row.spec_json = encode(request);
   exec->row.started_ms = system_clock().wall_ms();
   exec->stdin_accepted = request.stdin_head.size();
+  exec->unrecorded = request.tty && request.record == Recording::none;
+  fault::stop("exec.before_send");
   auto started = co_await actor->start_exec(std::move(spec), exec);
   if (!started) {
     note(started.error());
     co_return std::unexpected(std::move(started.error()));
   }
+  fault::stop("exec.started");
   parts_.metrics->add("talon_execs_started_total", {});
-  Started out;
-  out.actor = std::move(actor);
-  out.exec = std::move(exec);
-  co_return out;
+  co_return exec;
 }
 
 Task<> Node::wait_exit(ActorPtr actor, ExecPtr exec) {
@@ -129,11 +138,18 @@ Task<Node::Found> Node::exec(std::string tenant, std::string id, std::string px)
     found.row = found.exec->row;
     co_return found;
   }
+  auto row = co_await stored_exec(actor->row.tenant, id, px);
+  TALON_CO_TRY(stored, std::move(row));
+  found.row = std::move(stored);
+  co_return found;
+}
+
+Task<store::ExecRow> Node::stored_exec(std::string tenant, std::string id, std::string px) {
   if (!is_id(IdKind::exec, px)) {
     co_return no_process(px);
   }
-  std::function<Result<store::ExecRow>()> job = [store = parts_.store, tenant = actor->row.tenant,
-                                                 id, px]() -> Result<store::ExecRow> {
+  std::function<Result<store::ExecRow>()> job = [store = parts_.store, tenant, id,
+                                                 px]() -> Result<store::ExecRow> {
     store::ExecRow row;
     TALON_CHECK(store->read([&](store::Db& db) -> Result<> {
       TALON_TRY(stored, store::get_exec(db, tenant, id, px));
@@ -146,9 +162,7 @@ Task<Node::Found> Node::exec(std::string tenant, std::string id, std::string px)
   if (!row && row.error().code == Code::not_found) {
     co_return no_process(px);
   }
-  TALON_CO_TRY(stored, std::move(row));
-  found.row = std::move(stored);
-  co_return found;
+  co_return row;
 }
 
 Task<store::ExecPage> Node::execs(std::string tenant, std::string id, std::string after,
@@ -171,7 +185,7 @@ Task<store::ExecPage> Node::execs(std::string tenant, std::string id, std::strin
 }
 
 Task<> Node::signal_exec(std::string tenant, std::string id, std::string px, int number,
-                         wire::Scope scope) {
+                         wire::Scope scope, std::string by) {
   auto looked = co_await exec(tenant, id, px);
   TALON_CO_TRY(found, std::move(looked));
   // `all` also reaches children that outlive the exec's own process, also of an exec that this
@@ -184,6 +198,13 @@ Task<> Node::signal_exec(std::string tenant, std::string id, std::string px, int
     error.error().field = "exited";
     co_return error;
   }
+  // KILL needs nobody who runs; any other signal would wait for the resume.
+  if (found.actor->state() == State::paused && number != SIGKILL) {
+    co_return wrong_state(State::paused, "running");
+  }
+  if (found.exec != nullptr) {
+    found.exec->ended_by = by;
+  }
   auto sent = co_await found.actor->signal(px, number, scope);
   if (!sent && (sent.error().sys == ESRCH || sent.error().sys == ENOENT)) {
     auto error = fail(Code::wrong_state, "the process " + px + " has ended");
@@ -193,11 +214,15 @@ Task<> Node::signal_exec(std::string tenant, std::string id, std::string px, int
   co_return sent;
 }
 
-Task<> Node::end_exec(std::string tenant, std::string id, std::string px, Millis grace) {
+Task<> Node::end_exec(std::string tenant, std::string id, std::string px, Millis grace,
+                      std::string by) {
   auto looked = co_await exec(tenant, id, px);
   TALON_CO_TRY(found, std::move(looked));
   if ((found.exec != nullptr && found.exec->ended) || found.actor->live() == nullptr) {
     co_return Result<>{};
+  }
+  if (found.exec != nullptr) {
+    found.exec->ended_by = by;
   }
   auto sent = co_await found.actor->end_exec(px, grace);
   if (!sent && sent.error().sys != ESRCH && sent.error().sys != ENOENT) {
@@ -231,15 +256,20 @@ Task<Node::StdinResult> Node::feed_stdin(std::string tenant, std::string id, std
     error.error().field = "exited";
     co_return error;
   }
+  if (found.actor->state() == State::paused) {
+    co_return wrong_state(State::paused, "running");  // nothing is queued (decision 15)
+  }
   constexpr std::size_t kPiece = wire::kStdinFrame;
   const ExecPtr exec = found.exec;
   std::uint64_t at = offset.value_or(exec->stdin_accepted);
   std::size_t sent = 0;
+  const std::int64_t end = system_clock().mono_ns() + wait.count() * 1'000'000;
   do {
     const std::size_t size = std::min(kPiece, bytes.size() - sent);
+    const Millis left{std::max<std::int64_t>(0, (end - system_clock().mono_ns()) / 1'000'000)};
     const bool last = sent + size == bytes.size();
     auto piece =
-        co_await found.actor->send_stdin(exec, at, bytes.substr(sent, size), close && last, wait);
+        co_await found.actor->send_stdin(exec, at, bytes.substr(sent, size), close && last, left);
     if (!piece) {
       if (piece.error().code == Code::timeout) {
         break;  // the answer says how far it came

@@ -6,6 +6,7 @@
 #include <map>
 #include <set>
 
+#include "base/fault.h"
 #include "base/log.h"
 #include "isolate/log_reader.h"
 #include "server/node/codec.h"
@@ -22,6 +23,8 @@ struct History {
   std::uint64_t journal_offset = 0;
   std::vector<store::ExecRow> live;
   std::vector<store::ExecRow> settled;  // rows to write: missing, or still `running` there
+  std::map<std::string, wire::ExitInfo> ends;
+  std::size_t collected = 0;  // ends that no daemon had seen
 };
 
 Result<History> read_history(const DataDir& data, store::Store& store,
@@ -65,9 +68,14 @@ Result<History> read_history(const DataDir& data, store::Store& store,
       it->second.pid = static_cast<std::int32_t>(record.value);
     } else if (record.type == static_cast<std::uint16_t>(wire::Record::exit)) {
       const auto it = rows.find(px);
+      history.ends[px] = record.info;
       if (it != rows.end() && it->second.state == "running") {
+        ++history.collected;
         it->second.state = "exited";
         it->second.result_json = encode(record.info);
+        Certificate why = certificate_of(record.info, at_ms);
+        why.last_output = isolate::last_output(logs.get(), px, kLastBytes + 1).value_or("");
+        it->second.certificate_json = encode(why);
         it->second.ended_ms = at_ms;
         changed.insert(px);
       }
@@ -91,7 +99,19 @@ Result<History> read_history(const DataDir& data, store::Store& store,
 
 }  // namespace
 
+// One line of the report, the log and the metric.
+void Node::did(std::string_view sandbox, std::string_view what, std::string detail) {
+  log_info("reconcile", {{"sandbox", sandbox}, {"did", what}, {"detail", detail}});
+  parts_.metrics->add("talon_reconcile_total", "did=\"" + std::string{what} + "\"");
+  ++report_.counts[std::string{what}];
+  if (report_.actions.size() < kReportedActions) {
+    report_.actions.push_back({std::string{sandbox}, std::string{what}, std::move(detail)});
+  }
+}
+
 Task<> Node::reconcile() {
+  const std::int64_t began_ns = system_clock().mono_ns();
+  report_.at_ms = now_ms();
   std::function<Result<std::vector<store::SandboxRow>>()> job =
       [store = parts_.store]() -> Result<std::vector<store::SandboxRow>> {
     std::vector<store::SandboxRow> rows;
@@ -109,41 +129,56 @@ Task<> Node::reconcile() {
   };
   auto read = co_await parts_.offload->run<std::vector<store::SandboxRow>>(std::move(job));
   TALON_CO_TRY(rows, std::move(read));
+  fault::stop("reconcile.read");
+  report_.rows = rows.size();
   std::vector<std::string> keep;
   for (store::SandboxRow& row : rows) {
     const std::string id = row.id;
     auto settled = co_await reconcile_row(std::move(row), keep);
     if (!settled) {
       // One sandbox that cannot be settled must not keep the others from being served.
-      log_error("reconcile", {{"sandbox", id}, {"error", settled.error().message}});
+      did(id, "error", settled.error().message);
     }
   }
   std::function<Result<std::vector<std::string>>()> sweep =
       [isolator = parts_.isolator, keep]() -> Result<std::vector<std::string>> {
     return isolator->sweep(keep);
   };
+  fault::stop("reconcile.before_sweep");
   auto swept = co_await parts_.offload->run<std::vector<std::string>>(std::move(sweep));
   TALON_CO_TRY(lines, std::move(swept));
-  for (const std::string& line : lines) {
-    log_info("reconcile_sweep", {{"did", line}});
+  parts_.metrics->add("talon_prewarm_reclaimed_total", "outcome=\"left\"",
+                      static_cast<double>(std::ranges::count_if(
+                          lines, [](const auto& line) { return line.contains(" is left"); })));
+  for (std::string& line : lines) {
+    did("", "orphan", std::move(line));
   }
+  fault::stop("reconcile.swept");
   auto directories = co_await sweep_directories();
   if (!directories) {
     co_return directories;
   }
   reserve_ = parts_.data->reserve_present();
-  log_info("reconciled",
-           {{"rows", rows.size()}, {"adopted", keep.size()}, {"swept", lines.size()}});
+  fault::stop("reconcile.done");
+  report_.took_ms = (system_clock().mono_ns() - began_ns) / 1'000'000;
+  log_info("reconciled", {{"rows", report_.rows},
+                          {"adopted", keep.size()},
+                          {"orphans", lines.size()},
+                          {"exits_collected", report_.exits_collected},
+                          {"ms", report_.took_ms}});
   co_return Result<>{};
 }
 
 Task<> Node::reconcile_row(store::SandboxRow row, std::vector<std::string>& keep) {
   const State state = parse_state(row.state).value_or(State::failed);
   if (state == State::deleting) {
-    log_info("reconcile", {{"sandbox", row.id}, {"did", "finished its deletion"}});
     // Its processes, if any are left, are ended by the sweep: it is not in `keep`.
     Certificate why{.reason = "user", .detail = "", .by = "", .at_ms = now_ms()};
+    const std::string id = row.id;
     auto done = co_await finish_delete(std::move(row), std::move(why));
+    if (done) {
+      did(id, "deleted", "its deletion was half done");
+    }
     co_return done;
   }
   auto actor = std::make_shared<Actor>(parts_.ex, hooks(), std::move(row));
@@ -152,11 +187,17 @@ Task<> Node::reconcile_row(store::SandboxRow row, std::vector<std::string>& keep
     const std::int64_t left_ms = std::max<std::int64_t>(*actor->row.expires_ms - now_ms(), 1);
     actor->deadline_ns = system_clock().mono_ns() + left_ms * 1'000'000;
   }
+  auto loaded = co_await load_services(actor);
+  if (!loaded) {
+    co_return loaded;
+  }
   if (state == State::stopped || state == State::failed) {
+    halt_services(actor);
     co_return Result<>{};
   }
-  Certificate why{.reason = "init_died", .detail = "", .by = "", .at_ms = now_ms()};
+  Certificate why{.reason = "error", .detail = "", .by = "", .at_ms = now_ms()};
   if (actor->row.identity_json.empty()) {
+    did(actor->id(), "failed", "talond ended while the sandbox was being made");
     auto failed = co_await fail_create(
         actor, fail(Code::internal, "talond ended while the sandbox was being made").error());
     co_return failed;
@@ -177,19 +218,19 @@ Task<> Node::reconcile_row(store::SandboxRow row, std::vector<std::string>& keep
     }
     why.detail = "it could not be adopted: " + adopted.error().message;
   }
-  log_warn("reconcile", {{"sandbox", actor->id()},
-                         {"did", "stopped"},
-                         {"reason", why.reason},
-                         {"detail", why.detail}});
+  did(actor->id(), "stopped", why.reason + ": " + why.detail);
+  halt_services(actor);
   std::function<Result<History>()> job = [data = parts_.data, store = parts_.store,
                                           sandbox = actor->row]() -> Result<History> {
     return read_history(*data, *store, sandbox);
   };
   auto history = co_await parts_.offload->run<History>(std::move(job));
   if (history) {
+    report_.exits_collected += history->collected;
     for (store::ExecRow& row_left : history->live) {
       row_left.state = "exited";
       row_left.ended_ms = why.at_ms;
+      row_left.certificate_json = encode(why);
       history->settled.push_back(row_left);
     }
     for (const store::ExecRow& exec_row : history->settled) {
@@ -197,12 +238,37 @@ Task<> Node::reconcile_row(store::SandboxRow row, std::vector<std::string>& keep
           [exec_row](store::Db& db) -> Result<> { return store::upsert_exec(db, exec_row); });
     }
   }
+  fault::stop("reconcile.stopped");
   actor->row.state = to_string(State::stopped);
   actor->row.identity_json.clear();
   actor->row.certificate_json = encode(why);
   actor->row.ended_ms = why.at_ms;
   auto saved = co_await save(actor, "sandbox.stopped", actor->row.certificate_json);
   co_return saved;
+}
+
+Task<> Node::load_services(ActorPtr actor) {
+  std::function<Result<std::vector<store::ServiceRow>>()> job =
+      [store = parts_.store, id = actor->id()]() -> Result<std::vector<store::ServiceRow>> {
+    std::vector<store::ServiceRow> rows;
+    TALON_CHECK(store->read([&](store::Db& db) -> Result<> {
+      TALON_TRY(found, store::list_services(db, id));
+      rows = std::move(found);
+      return {};
+    }));
+    return rows;
+  };
+  auto read = co_await parts_.offload->run<std::vector<store::ServiceRow>>(std::move(job));
+  TALON_CO_TRY(rows, std::move(read));
+  for (store::ServiceRow& row : rows) {
+    auto decoded = decode_service_spec(row.spec_json);
+    TALON_CO_TRY(spec, std::move(decoded));
+    auto service = std::make_shared<Service>(parts_.ex);
+    service->spec = std::move(spec);
+    service->row = std::move(row);
+    actor->services[service->row.name] = service;
+  }
+  co_return Result<>{};
 }
 
 Task<> Node::adopt(ActorPtr actor, std::unique_ptr<isolate::Sandbox> sandbox) {
@@ -225,21 +291,62 @@ Task<> Node::adopt(ActorPtr actor, std::unique_ptr<isolate::Sandbox> sandbox) {
     auto exec = std::make_shared<Exec>(parts_.ex);
     exec->row = std::move(row);
     exec->started = true;
+    const auto terminal = terminal_of(exec->row);
+    exec->unrecorded = terminal && terminal->record == Recording::none;
     actor->add_exec(std::move(exec));
   }
+  fault::stop("adopt.history");
   actor->journal_offset = history.journal_offset;
-  log_info("reconcile",
-           {{"sandbox", actor->id()}, {"did", "adopted"}, {"execs", history.live.size()}});
+  report_.exits_collected += history.collected;
+  did(actor->id(), "adopted", std::to_string(history.live.size()) + " processes");
   actor->attach(std::move(sandbox));
+  fault::stop("adopt.attached");
   // What ended between reading the journal and attaching is read now; from here on init tells.
   auto rest = co_await read_journal(actor);
   if (!rest) {
     log_warn("journal", {{"sandbox", actor->id()}, {"error", rest.error().message}});
   }
+  fault::stop("adopt.journal");
+  const bool paused = actor->state() == State::paused;
+  if (paused || actor->live()->paused()) {
+    auto settled = co_await set_paused(actor, paused);
+    if (!settled) {
+      did(actor->id(), "error", (paused ? "pause it: " : "resume it: ") + settled.error().message);
+    }
+  }
   if (actor->state() == State::creating) {
     actor->row.state = to_string(State::running);
     auto saved = co_await save(actor, "sandbox.running", "{}");
-    co_return saved;
+    if (!saved) {
+      co_return saved;
+    }
+  }
+  fault::stop("adopt.services");
+  for (const auto& [name, service] : actor->services) {
+    const auto ended = history.ends.find(service->row.exec);
+    adopt_service(actor, service,
+                  ended == history.ends.end() ? std::nullopt : std::optional{ended->second});
+  }
+  co_return Result<>{};
+}
+
+// One after the other: a host that has just started has enough to do.
+Task<> Node::start_after_reboot() {
+  std::vector<ActorPtr> wanted;
+  for (const auto& [id, actor] : actors_) {
+    const bool serves = std::ranges::any_of(actor->services, [](const auto& entry) {
+      return entry.second->spec.restart == Restart::always;
+    });
+    if (serves && actor->state() == State::stopped &&
+        actor->row.certificate_json.find(R"("reason":"host_reboot")") != std::string::npos) {
+      wanted.push_back(actor);
+    }
+  }
+  for (const ActorPtr& actor : wanted) {
+    auto started = co_await start_sandbox(actor->row.tenant, actor->id());
+    log_info("start_after_reboot",
+             {{"sandbox", actor->id()},
+              {"error", started ? std::string{} : std::move(started.error().message)}});
   }
   co_return Result<>{};
 }
@@ -248,20 +355,28 @@ Task<> Node::adopt(ActorPtr actor, std::unique_ptr<isolate::Sandbox> sandbox) {
 Task<> Node::sweep_directories() {
   std::set<std::string> sandboxes;
   std::set<std::string> spaces;
+  std::set<std::string> known;
   for (const auto& [id, actor] : actors_) {
+    known.insert(id);
     if (actor->state() != State::failed) {
       sandboxes.insert(id);
       spaces.insert(actor->row.workspace);
     }
   }
-  std::function<Result<std::size_t>()> job = [data = parts_.data, sandboxes,
-                                              spaces]() -> Result<std::size_t> {
+  struct Swept {
     std::size_t count = 0;
+    std::size_t ahead = 0;  // a row comes before its directory, so these were made ahead of any
+  };
+  std::function<Result<Swept>()> job = [data = parts_.data, sandboxes, spaces,
+                                        known]() -> Result<Swept> {
+    Swept out;
+    std::size_t& count = out.count;
     TALON_TRY(have, data->sandboxes());
     for (const std::string& name : have) {
       if (!sandboxes.contains(name)) {
         TALON_CHECK(data->trash_sandbox(name));
         ++count;
+        out.ahead += known.contains(name) ? 0 : 1;
       }
     }
     TALON_TRY(trees, data->workspaces());
@@ -277,12 +392,16 @@ Task<> Node::sweep_directories() {
         log_warn("disk_reserve", {{"error", made.error().message}});
       }
     }
-    return count;
+    return out;
   };
-  auto done = co_await parts_.offload->run<std::size_t>(std::move(job));
-  TALON_CO_TRY(count, std::move(done));
+  auto done = co_await parts_.offload->run<Swept>(std::move(job));
+  TALON_CO_TRY(swept, std::move(done));
+  const std::size_t count = swept.count;
+  parts_.metrics->add("talon_prewarm_reclaimed_total", "outcome=\"removed\"",
+                      static_cast<double>(swept.ahead));
+  report_.directories = count;
   if (count != 0) {
-    log_info("reconcile", {{"did", "moved orphan directories to trash"}, {"count", count}});
+    did("", "orphan", std::to_string(count) + " directories without a row went to trash");
   }
   co_return Result<>{};
 }

@@ -35,15 +35,19 @@ TEST_CASE("create: defaults and every form of a value") {
 
   const auto full = api::decode_create(
       R"({"name":"a.b-C_1","image":"base","labels":{"k":""},"env":{"A":"b c","E":""},
-          "user":"1000:4","cwd":"/","hostname":"box","resources":{"memory":"64MiB","cpu":0.5,"pids":7},
+          "user":"1000:4","cwd":"/","hostname":"box","resources":{"memory":"64MiB","cpu":0.5,"pids":7,
+          "disk":"2GiB"},
           "shm_size":"1k","storage":"readonly","proc":"full","timeout":"15m",
-          "network":{"mode":"sealed"},"network_policy":"offline","workspace":{"new":{}},
+          "network":{"mode":"sealed"},"network_policy":"offline",
+          "workspace":{"new":{"size":"16MiB"}},
           "isolation":{"min":"namespace"},"idle":null})",
       isolate::ProcMode::pid_only);
   REQUIRE(full);
   CHECK(full->wish.limits.memory_bytes == 64u << 20);
   CHECK(full->wish.limits.cpu_cores == 0.5);
   CHECK(full->wish.limits.pids == 7u);
+  CHECK(full->wish.disk_bytes == 2ull << 30);
+  CHECK(full->wish.workspace_bytes == 16u << 20);
   CHECK(full->wish.shm_bytes == 1000);
   CHECK(full->wish.storage == isolate::Storage::readonly);
   CHECK(full->wish.timeout == Millis{900'000});
@@ -51,6 +55,19 @@ TEST_CASE("create: defaults and every form of a value") {
   const auto back = node::decode_wish(node::encode(full->wish));
   REQUIRE(back);
   CHECK(*back == full->wish);
+}
+
+TEST_CASE("limits: a size is there if it was asked for, with its method") {
+  const std::string none = node::encode(isolate::CgroupApplied{});
+  CHECK_FALSE(node::has_size(none, "disk"));
+  const std::string applied = node::encode(
+      isolate::CgroupApplied{},
+      {.root = {.bytes = 4096, .method = isolate::DiskMethod::project_quota}, .workspace = {}});
+  CHECK(node::has_size(applied, "disk"));
+  CHECK_FALSE(node::has_size(applied, "workspace"));
+  CHECK(applied.find(R"("disk":{"value":4096,"enforced":true,"asked":true,)"
+                     R"("method":"project_quota"})") != std::string::npos);
+  CHECK_FALSE(node::has_size("", "disk"));
 }
 
 TEST_CASE("create: what is wrong is named") {
@@ -106,10 +123,14 @@ TEST_CASE("create: what is wrong is named") {
       {R"({"network":{"mode":"allowlist"}})", "network.mode", Code::not_supported_yet},
       {R"({"network":{"mode":"deny","allow":["a"]}})", "network.allow", Code::not_supported_yet},
       {R"({"workspace":"ws1"})", "workspace", Code::not_supported_yet},
-      {R"({"workspace":{"new":{"size":1}}})", "workspace.new.size", Code::not_supported_yet},
+      {R"({"workspace":{"new":{"size":1}}})", "workspace.new.size"},
       {R"({"isolation":{"min":"vm"}})", "isolation.min", Code::not_supported_yet},
-      {R"({"resources":{"disk":1}})", "resources.disk", Code::not_supported_yet},
-      {R"({"command":"true"})", "command", Code::not_supported_yet},
+      {R"({"resources":{"disk":1}})", "resources.disk"},
+      {R"({"resources":{"io":{"write":1}}})", "resources.io.write"},
+      {R"({"resources":{"io":{"iops":1}}})", "resources.io.iops"},
+      {R"({"command":""})", "command"},
+      {R"({"restart":"always"})", "command"},
+      {R"({"command":"true","restart":"maybe"})", "restart"},
       {R"({"ports":[1]})", "ports", Code::not_supported_yet},
       {R"({"secrets":{}})", "secrets", Code::not_supported_yet},
       {R"({"idle":{}})", "idle", Code::not_supported_yet},
@@ -168,7 +189,7 @@ TEST_CASE("run: command or argv, limits of the kernel, numbers") {
   CHECK(bad_run(R"({"command":"a","stdin":true})").field == "stdin");
   CHECK(bad_run(R"({"command":"a","stdin":"?","stdin_encoding":"base64"})").field == "stdin");
   CHECK(bad_run(R"({"command":"a","log":{}})").field == "log");
-  CHECK(bad_run(R"({"command":"a","tty":true})").code == Code::not_supported_yet);
+  CHECK(bad_run(R"({"command":"a","tty":true})").field == "tty");
 
   const Error argument = bad_run(R"({"argv":["a",")" + std::string(200'000, 'x') + R"("]})");
   CHECK(argument.code == Code::too_large);

@@ -95,6 +95,7 @@ void FakeSandbox::finish(const std::string& px, int code, int signal) {
   info.signal = signal;
   info.flags = signal != 0 ? static_cast<std::uint32_t>(wire::kKilled) : 0u;
   info.duration_ns = 2'500'000;
+  info.out_bytes = written_[px].offset;
   append(px, wire::Kind::exit, {reinterpret_cast<const char*>(&info), sizeof info});
   append(px, wire::Kind::end, "");
   journal(wire::Record::exit, px, 0, info);
@@ -179,6 +180,35 @@ Result<std::uint64_t> FakeSandbox::resize(std::string_view, std::uint16_t, std::
   return next_request_++;
 }
 
+Result<std::uint64_t> FakeSandbox::mark(bool paused) {
+  const std::lock_guard lock(world_->mutex);
+  if (paused) {
+    world_->marked.insert(identity_.id);
+  } else {
+    world_->marked.erase(identity_.id);
+  }
+  post(isolate::event::Done{.request = next_request_, .error = 0});
+  return next_request_++;
+}
+
+Result<> FakeSandbox::freeze(bool frozen, std::chrono::milliseconds) {
+  const std::lock_guard lock(world_->mutex);
+  if (frozen && world_->marked.count(identity_.id) == 0) {
+    return fail(Code::internal, "frozen before init was told");
+  }
+  if (frozen) {
+    world_->frozen.insert(identity_.id);
+  } else {
+    world_->frozen.erase(identity_.id);
+  }
+  return {};
+}
+
+bool FakeSandbox::paused() const {
+  const std::lock_guard lock(world_->mutex);
+  return world_->marked.contains(identity_.id) || world_->frozen.contains(identity_.id);
+}
+
 Result<std::optional<isolate::Event>> FakeSandbox::receive() {
   if (queue_.empty()) {
     std::uint64_t count = 0;
@@ -190,14 +220,15 @@ Result<std::optional<isolate::Event>> FakeSandbox::receive() {
   return event;
 }
 
-void FakeSandbox::die() {
+void FakeSandbox::die(std::optional<int> status) {
+  init_status_ = status;
   const std::lock_guard lock(world_->mutex);
   world_->alive.erase(identity_.id);
   ring(pid_.get());
 }
 
 Result<> FakeSandbox::kill(std::chrono::milliseconds) {
-  die();
+  die(init_status_);
   return {};
 }
 

@@ -17,7 +17,9 @@ namespace talon::test {
 
 struct FakeWorld {
   std::mutex mutex;
-  std::set<std::string> alive;  // sandbox ids whose "init" lives
+  std::set<std::string> alive;   // sandbox ids whose "init" lives
+  std::set<std::string> marked;  // those whose init was told of a pause
+  std::set<std::string> frozen;
   std::vector<isolate::ExecSpec> execs;
   std::vector<isolate::SandboxSpec> created;
 };
@@ -38,13 +40,19 @@ class FakeSandbox final : public isolate::Sandbox {
   Result<std::uint64_t> signal(std::string_view px, int number, wire::Scope scope) override;
   Result<std::uint64_t> end_exec(std::string_view px, std::chrono::milliseconds grace) override;
   Result<std::uint64_t> resize(std::string_view px, std::uint16_t, std::uint16_t) override;
+  Result<> flow(std::string_view, std::uint64_t) override { return {}; }
+  Result<std::uint64_t> mark(bool paused) override;
+  Result<> freeze(bool frozen, std::chrono::milliseconds deadline) override;
+  bool paused() const override;
   Result<std::optional<isolate::Event>> receive() override;
   Result<> kill(std::chrono::milliseconds deadline) override;
   Result<> remove() override;
   Result<isolate::CgroupStats> stats() const override;
 
-  // init ends by itself.
-  void die();
+  std::optional<int> init_status() const override { return init_status_; }
+
+  // init ends by itself; `status` as of waitpid, if it is known.
+  void die(std::optional<int> status = std::nullopt);
 
  private:
   struct Log {
@@ -66,6 +74,7 @@ class FakeSandbox final : public isolate::Sandbox {
   isolate::CgroupApplied limits_;
   std::vector<isolate::StepTime> steps_;
   std::deque<isolate::Event> queue_;
+  std::optional<int> init_status_;
   std::map<std::string, Log> hanging_;
   std::map<std::string, Log> written_;
   std::uint64_t next_request_ = 1;

@@ -149,7 +149,8 @@ void Harness::open() {
                                 .metrics = &metrics_,
                                 .data = &*data_};
   node_ = std::make_unique<server::node::Node>(
-      std::move(parts), server::node::NodeConfig{.unconfined_seccomp = false, .max_sandboxes = 5});
+      std::move(parts),
+      server::node::NodeConfig{.unconfined_seccomp = false, .pools = {}, .max_sandboxes = 5});
   server::api::ApiParts api_parts{.offload = offload_.get(),
                                   .store = store_.get(),
                                   .node = node_.get(),

@@ -152,7 +152,7 @@ TEST_CASE("init's death stops the sandbox with a reason, and it can be started")
       h.call("POST", path + "/processes", R"({"argv":["out","x","hang"]})").text("id");
   h.fake().live[id]->die();
   REQUIRE(h.until([&] { return h.call("GET", path).text("state") == "stopped"; }));
-  CHECK(reason(h.call("GET", path)) == "init_died");
+  CHECK(reason(h.call("GET", path)) == "error");
   const Reply exec = h.call("GET", path + "/processes/" + px);
   CHECK(exec.text("state") == "exited");
   const Reply refused = h.call("POST", path + "/run", R"({"argv":["out","x"]})");
@@ -195,7 +195,7 @@ TEST_CASE("a restart adopts what lives, and settles the rest with a reason") {
   h.restart();
   CHECK(h.fake().kept == std::vector<std::string>{lives});
   CHECK(h.call("GET", path).text("state") == "running");
-  CHECK(reason(h.call("GET", "/v1/sandboxes/" + dies)) == "init_died");
+  CHECK(reason(h.call("GET", "/v1/sandboxes/" + dies)) == "error");
   CHECK(h.call("GET", path + "/processes/" + px).text("state") == "running");
   CHECK(h.call("GET", path + "/processes/" + done).json().at("result").at("exit_code") == 3);
   CHECK(h.call("GET", path + "/processes/" + px + "/logs").body == "tick");
