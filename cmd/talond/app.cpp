@@ -34,12 +34,17 @@ using server::Task;
 constexpr unsigned kPoolThreads = 4;
 constexpr server::Millis kGentle{5'000};
 // Raises the soft limit to the hard one and divides it.
-limits::DescriptorBudget divide_descriptors() {
+// `pooled`: how many sandboxes may be made ahead; 0 afterwards where the limit is too low for that.
+limits::DescriptorBudget divide_descriptors(std::size_t& pooled) {
   rlimit limit{};
   ::getrlimit(RLIMIT_NOFILE, &limit);
   limit.rlim_cur = limit.rlim_max;
   ::setrlimit(RLIMIT_NOFILE, &limit);
-  return limits::descriptor_budget(limit.rlim_cur);
+  if (pooled * limits::kFdsPerPooled + limits::kFdsEnding > limit.rlim_cur / 8) {
+    log_warn("pools_off", {{"descriptors", limit.rlim_cur}, {"fix", "raise RLIMIT_NOFILE"}});
+    pooled = 0;
+  }
+  return limits::descriptor_budget(limit.rlim_cur, pooled);
 }
 
 // One daemon a data directory, and one a run directory (its start removes what it does not know
@@ -172,7 +177,8 @@ struct App {
 
 Result<> build(App& app) {
   const Config& config = *app.config;
-  app.budget = divide_descriptors();
+  std::size_t pooled = 3 * std::size_t{config.pools_high} + std::size_t{config.pools_max_warm};
+  app.budget = divide_descriptors(pooled);
   TALON_TRY(data, server::node::DataDir::open(config.data_dir));
   app.data.emplace(std::move(data));
   TALON_TRY(lock, lock_dir(config.data_dir, "data"));
@@ -191,6 +197,7 @@ Result<> build(App& app) {
   launch.run_dir = config.run_dir;
   launch.cgroup_path = config.cgroup;
   launch.instance = instance;
+  launch.data_dir = config.data_dir;
   launch.id_base = config.ids_base;
   launch.id_leases = config.ids_count;
   TALON_TRY(launcher, isolate::Launcher::start(std::move(launch)));
@@ -209,7 +216,17 @@ Result<> build(App& app) {
                                 .data = &*app.data};
   server::node::NodeConfig node_config;
   node_config.unconfined_seccomp = config.unconfined_seccomp;
-  node_config.max_sandboxes = std::min<std::size_t>(app.budget.sandboxes, config.ids_count);
+  node_config.start_after_reboot = config.start_after_reboot;
+  node_config.retention = std::chrono::days{config.retention_days};
+  node_config.default_proc = config.proc;
+  if (pooled != 0) {
+    const isolate::PoolMarks marks{.low = std::min(config.pools_low, config.pools_high),
+                                   .high = config.pools_high};
+    node_config.pools = {.parts = marks, .trees = marks, .last = marks};
+    node_config.max_warm = config.pools_max_warm;
+  }
+  node_config.max_sandboxes = std::min<std::size_t>(
+      app.budget.sandboxes, config.ids_count > pooled ? config.ids_count - pooled : 1);
   app.node = std::make_unique<server::node::Node>(std::move(parts), node_config);
   server::api::ApiParts api_parts{.offload = app.offload.get(),
                                   .store = app.store.get(),
@@ -217,9 +234,9 @@ Result<> build(App& app) {
                                   .metrics = &app.metrics,
                                   .default_tenant = tenant};
   app.api = std::make_unique<server::api::Api>(
-      std::move(api_parts),
-      server::api::ApiConfig{.default_proc = config.proc,
-                             .unconfined_seccomp = config.unconfined_seccomp});
+      std::move(api_parts), server::api::ApiConfig{.default_proc = config.proc,
+                                                   .unconfined_seccomp = config.unconfined_seccomp,
+                                                   .survey = survey_scope(config)});
   return {};
 }
 
@@ -267,7 +284,7 @@ Result<> announce(const App& app) {
   std::printf("the admin key lies in %s/keys/admin.key\n", app.config->data_dir.c_str());
   std::fflush(stdout);
   TALON_TRY(run_dir, open_at(AT_FDCWD, app.config->run_dir, O_RDONLY | O_DIRECTORY));
-  return replace_file_at(run_dir.get(), "address", file, 0644);
+  return replace_file_at(run_dir.get(), "address", file, 0600);
 }
 
 Task<> wait_for_end(App& app, asio::signal_set& signals) {

@@ -78,7 +78,7 @@ struct Key {
 };
 
 // The one list of keys: file, environment, flags and help are all made from it.
-constexpr std::array<Key, 16> kKeys{{
+constexpr auto kKeys = std::to_array<Key>({
     {{"listen", "TALON_LISTEN", "list",
       "address of the API: 127.0.0.1:7300, [::1]:0 or unix:/path; may be given several times"},
      [](Config& c, const Setting& s) -> Result<> {
@@ -114,6 +114,9 @@ constexpr std::array<Key, 16> kKeys{{
     {{"stop_sandboxes", "TALON_STOP_SANDBOXES", "bool",
       "end the sandboxes too when talond is told to stop"},
      [](Config& c, const Setting& s) { return set_bool(c.stop_sandboxes, s); }},
+    {{"start_after_reboot", "TALON_START_AFTER_REBOOT", "bool",
+      "after a reboot of the host, start the sandboxes with a service of restart: always"},
+     [](Config& c, const Setting& s) { return set_bool(c.start_after_reboot, s); }},
     {{"log_level", "TALON_LOG_LEVEL", "text", "debug, info, warn or error"},
      [](Config& c, const Setting& s) { return set_level(c.log_level, s); }},
     {{"ids.base", "TALON_IDS_BASE", "number", "first host id given to sandboxes"},
@@ -122,8 +125,19 @@ constexpr std::array<Key, 16> kKeys{{
      [](Config& c, const Setting& s) { return set_number(c.ids_count, s); }},
     {{"proc", "TALON_PROC", "text", "/proc of new sandboxes: full (with masks) or pid_only"},
      [](Config& c, const Setting& s) { return set_proc(c.proc, s); }},
+    {{"retention_days", "TALON_RETENTION_DAYS", "number",
+      "days that events and the certificates of deleted sandboxes are kept"},
+     [](Config& c, const Setting& s) { return set_number(c.retention_days, s); }},
+    {{"pools.low", "TALON_POOLS_LOW", "number",
+      "make parts of sandboxes ahead when fewer than this many are ready"},
+     [](Config& c, const Setting& s) { return set_number(c.pools_low, s); }},
+    {{"pools.high", "TALON_POOLS_HIGH", "number", "up to this many; 0 = make nothing ahead"},
+     [](Config& c, const Setting& s) { return set_number(c.pools_high, s); }},
+    {{"pools.max_warm", "TALON_POOLS_MAX_WARM", "number",
+      "the most warm sandboxes that /v1/prewarm may keep"},
+     [](Config& c, const Setting& s) { return set_number(c.pools_max_warm, s); }},
     {{"config", "TALON_CONFIG", "text", "the configuration file"}, nullptr},
-}};
+});
 
 const Key* find_key(std::string_view name) {
   for (const Key& key : kKeys) {
@@ -212,6 +226,15 @@ Result<> apply_settings(Config& config, const Settings& settings) {
     }
   }
   return {};
+}
+
+isolate::SurveyScope survey_scope(const Config& config) {
+  return {.cgroup_path = config.cgroup,
+          .data_dir = config.data_dir,
+          .run_dir = config.run_dir,
+          .listen = config.listen,
+          .ids_base = config.ids_base,
+          .ids_count = config.ids_count};
 }
 
 Result<Config> load_config(const std::string& file, const char* const* variables,

@@ -16,6 +16,7 @@
 #include "base/error.h"
 #include "base/limits.h"
 #include "base/log.h"
+#include "isolate/host.h"
 #include "isolate/spec.h"
 
 namespace talon {
@@ -34,10 +35,17 @@ struct Config {
   std::string metrics_listen;              // "" = /metrics on the API listeners only
   bool unconfined_seccomp = false;         // no system call filter; loud at every start
   bool stop_sandboxes = false;             // SIGTERM ends the sandboxes too
+  bool start_after_reboot = false;         // those with a service of restart: always
   LogLevel log_level = LogLevel::info;
   std::uint32_t ids_base = limits::kIdBase;  // [ids] base, count: decision 2
   std::uint32_t ids_count = limits::kIdLeases;
   isolate::ProcMode proc = isolate::ProcMode::full;  // default of new sandboxes
+  std::uint32_t retention_days = 90;                 // events, and certificates of what was deleted
+
+  // [pools] low, high, max_warm: what is made before a create asks for it.
+  std::uint32_t pools_low = 2;
+  std::uint32_t pools_high = 8;  // 0 = no pools
+  std::uint32_t pools_max_warm = 32;
 
   std::string source;  // the file that was read, "" if none; for messages
 };
@@ -68,6 +76,9 @@ Result<> validate(const Config& config);
 // All four layers. `file` "" = the default file if there is one; a named file must exist.
 Result<Config> load_config(const std::string& file, const char* const* variables,
                            const Settings& flags);
+
+// What `talond doctor` and GET /v1/host look at.
+isolate::SurveyScope survey_scope(const Config& config);
 
 // Every key with its environment variable and one sentence: the text for --help and docs.
 struct ConfigKey {

@@ -82,6 +82,16 @@ Result<> validate(const Config& config) {
   if (!config.metrics_listen.empty()) {
     TALON_CHECK(check_listener(config, "metrics_listen", config.metrics_listen));
   }
+  if (config.retention_days < 1 || config.retention_days > 36'500) {
+    return bad_field("retention_days", "retention_days must be from 1 to 36500");
+  }
+  // Ids and descriptors of what is made ahead are taken from those of sandboxes.
+  if ((config.pools_high != 0 && config.pools_low > config.pools_high) || config.pools_high > 256) {
+    return bad_field("pools", "pools.low is at most pools.high, and that at most 256");
+  }
+  if (config.pools_max_warm > 1024) {
+    return bad_field("pools", "pools.max_warm is at most 1024");
+  }
   if (config.ids_count == 0 || config.ids_base < limits::kIdRange) {
     return bad_field("ids",
                      "ids.count must be at least 1 and ids.base at least 65537, so that "

@@ -1,9 +1,11 @@
 // talond: one executable, several faces (docs/ARCHITECTURE.md §2).
 
+#include <span>
 #include <string_view>
 #include <variant>
 
 #include "cli/cli.h"
+#include "client/client.h"
 #include "isolate/launch.h"
 
 int main(int argc, char** argv) {
@@ -15,7 +17,10 @@ int main(int argc, char** argv) {
   std::string_view name = argc > 0 ? argv[0] : "talond";
   name.remove_prefix(name.rfind('/') + 1);
   if (name == "tsb") {
-    return talon::cli::client(name);
+    return talon::client::client_main(name, std::span(argv, argc).subspan(1));
+  }
+  if (argc > 1 && talon::client::is_client_verb(argv[1])) {
+    return talon::client::client_main("talond", std::span(argv, argc).subspan(1));
   }
   const auto parsed = talon::cli::parse(argc, argv);
   if (const int* code = std::get_if<int>(&parsed)) {

@@ -73,8 +73,6 @@ int image_import(const Invocation& invocation);
 int image_remove(const Invocation& invocation);
 int image_refresh(const Invocation& invocation);
 int version(const Invocation& invocation);
-// `tsb`, and the client verbs of talond: said to be of a later release.
-int client(std::string_view name);
 
 // All four layers, for every verb the same.
 Result<Config> config_of(const Invocation& invocation);

@@ -43,15 +43,6 @@ Result<> need_root(std::string_view verb) {
   return {};
 }
 
-int client(std::string_view name) {
-  const std::string text =
-      std::string{name} +
-      ": the client commands come with a later release; until then use the "
-      "HTTP API with curl (README), or `talond run` for a sandbox without a daemon\n";
-  [[maybe_unused]] const auto written = write_all(STDERR_FILENO, text);
-  return kUsage;
-}
-
 int version(const Invocation& invocation) {
   std::printf(invocation.json ? "{\"version\":\"%s\"}\n" : "talond %s\n", TALON_VERSION);
   return std::fflush(stdout) == 0 ? 0 : kFailed;

@@ -49,24 +49,27 @@ std::string as_text(const std::vector<Finding>& findings) {
 
 }  // namespace
 
-// 0 when sandboxes can be made here (degraded or not), 1 when something they need is missing.
 int doctor(const Invocation& invocation) {
   const auto config = config_of(invocation);
   if (!config) {
     return failed(config.error(), kUsage);
   }
-  const auto facts = isolate::probe_host(config->cgroup);
-  if (!facts) {
-    return failed(facts.error());
+  const auto survey = isolate::survey_host(survey_scope(*config));
+  if (!survey) {
+    return failed(survey.error(), kUsage);
   }
-  const auto findings = isolate::diagnose(*facts, config->data_dir);
+  const auto findings = isolate::diagnose(*survey);
   const std::string text = invocation.json ? as_json(findings) : as_text(findings);
   std::fwrite(text.data(), 1, text.size(), stdout);
-  bool usable = std::fflush(stdout) == 0;
-  for (const Finding& finding : findings) {
-    usable = usable && finding.status != Finding::Status::missing;
+  if (std::fflush(stdout) != 0) {
+    return kFailed;
   }
-  return usable ? 0 : kFailed;
+  switch (isolate::worst(findings)) {
+    case Finding::Status::ok: return 0;
+    case Finding::Status::degraded: return 1;
+    case Finding::Status::missing: break;
+  }
+  return 2;
 }
 
 }  // namespace talon::cli

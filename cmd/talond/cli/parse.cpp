@@ -15,17 +15,13 @@ namespace talon::cli {
 
 namespace {
 
-constexpr std::array<std::string_view, 24> kClientVerbs{
-    "login", "logout", "whoami", "create",   "list",   "get",     "rm",      "exec",
-    "spawn", "logs",   "pty",    "cp",       "pause",  "resume",  "stop",    "start",
-    "fork",  "ports",  "audit",  "snapshot", "events", "preview", "network", "browser"};
-
 constexpr const char* kMainHelp =
     "Examples:\n"
     "  talond run -- python3 -c 'print(1)'   one command in a sandbox, no daemon\n"
     "  talond serve                          the daemon with its HTTP API\n"
     "  talond doctor                         what this host can enforce, and how to fix it\n"
     "\n"
+    "Sandboxes of a running daemon: tsb --help. Its verbs are also verbs of talond.\n"
     "talond VERB --help explains one verb with examples.";
 
 constexpr const char* kRunHelp =
@@ -53,6 +49,15 @@ constexpr const char* kServeHelp =
     "these flags; later ones win. In the file the names have _ for -, and ids.base is [ids] base.\n"
     "The owner key is in DATA_DIR/keys/admin.key, the chosen address in RUN_DIR/address.\n"
     "SIGTERM stops serving and leaves the sandboxes running, unless --stop-sandboxes.";
+
+constexpr const char* kDoctorHelp =
+    "Examples:\n"
+    "  talond doctor\n"
+    "  talond doctor --json --data-dir /srv/talon\n"
+    "\n"
+    "Each fact is ok, degraded or missing, with what follows from it and the command that fixes "
+    "it.\n"
+    "Exit code: 0 all ok, 1 something is degraded, 2 sandboxes cannot be made.";
 
 constexpr const char* kImageHelp =
     "Examples:\n"
@@ -186,7 +191,7 @@ Result<> take_texts(const RunTexts& texts, RunOptions& options) {
   return {};
 }
 
-void describe_run(CLI::App& app, RunOptions& options, RunTexts& texts) {
+void describe_run_options(CLI::App& app, RunOptions& options, RunTexts& texts) {
   app.add_option("--image", options.image, "root tree to start from (default: host)");
   app.add_option("--net", options.network, "network policy (only deny in this release)");
   app.add_option("--memory", texts.memory, "memory limit, e.g. 512MiB");
@@ -235,72 +240,116 @@ int usage_error(const std::string& message, const std::string& verb, int code) {
 struct Parser {
   CLI::App app{"Talon Sandbox: recoverable Linux computers for untrusted code.", "talond"};
   Invocation invocation;
-  ConfigFlags serve_flags, run_flags, doctor_flags, image_flags;
+  ConfigFlags flags;
   RunTexts run_texts;
-  CLI::App *serve, *run, *doctor, *plan, *routes, *image, *version;
-  CLI::App *image_list, *image_import, *image_remove, *image_refresh;
+  std::vector<std::pair<CLI::App*, Verb>> verbs;
 
-  Parser();
+  // Describes `only`, or every verb when there is none of that name: describing all takes longer
+  // than anything else that `talond run` does by itself.
+  explicit Parser(std::string_view only);
   Invocation result();
 
  private:
-  void describe_image();
-  void add_config(CLI::App& verb, ConfigFlags& flags, const std::vector<std::string_view>& keys) {
+  CLI::App* add(CLI::App& parent, const char* name, const char* help, Verb verb) {
+    CLI::App* added = parent.add_subcommand(name, help);
+    verbs.emplace_back(added, verb);
+    return added;
+  }
+  void add_config(CLI::App& verb, const std::vector<std::string_view>& keys) {
     verb.add_option("--config", invocation.config_file,
                     "configuration file (default: /etc/talon/talond.toml if it exists)");
     flags.add(verb, keys);
   }
+  void describe_serve();
+  void describe_run();
+  void describe_doctor();
+  void describe_plan();
+  void describe_routes();
+  void describe_image();
+  void describe_version();
 };
 
-Parser::Parser() {
+Parser::Parser(std::string_view only) {
+  static constexpr std::array<std::pair<std::string_view, void (Parser::*)()>, 7> kVerbs{
+      {{"serve", &Parser::describe_serve},
+       {"run", &Parser::describe_run},
+       {"doctor", &Parser::describe_doctor},
+       {"plan", &Parser::describe_plan},
+       {"routes", &Parser::describe_routes},
+       {"image", &Parser::describe_image},
+       {"version", &Parser::describe_version}}};
   app.footer(kMainHelp);
   app.require_subcommand(1);
   app.set_version_flag("--version", std::string{"talond "} + TALON_VERSION);
+  const bool known =
+      std::ranges::any_of(kVerbs, [only](const auto& verb) { return verb.first == only; });
+  for (const auto& [name, describe] : kVerbs) {
+    if (!known || name == only) {
+      (this->*describe)();
+    }
+  }
+}
 
-  serve = app.add_subcommand("serve", "run the daemon: the HTTP API and all sandboxes");
+void Parser::describe_serve() {
+  CLI::App* serve =
+      add(app, "serve", "run the daemon: the HTTP API and all sandboxes", Verb::serve);
   serve->footer(kServeHelp);
-  add_config(*serve, serve_flags, {});
+  add_config(*serve, {});
+}
 
-  run = app.add_subcommand("run",
-                           "run one command in a new sandbox, without a daemon:\n"
-                           "talond run [OPTIONS] [--] COMMAND [ARG]…");
+void Parser::describe_run() {
+  CLI::App* run = add(app, "run",
+                      "run one command in a new sandbox, without a daemon:\n"
+                      "talond run [OPTIONS] [--] COMMAND [ARG]…",
+                      Verb::run);
   run->footer(kRunHelp);
-  describe_run(*run, invocation.run, run_texts);
-  add_config(*run, run_flags, {"data_dir", "run_dir", "cgroup", "unconfined_seccomp", "proc"});
+  describe_run_options(*run, invocation.run, run_texts);
+  add_config(*run, {"data_dir", "run_dir", "cgroup", "unconfined_seccomp", "proc"});
+}
 
-  doctor = app.add_subcommand("doctor", "what this host can enforce, what is missing, the fix");
+void Parser::describe_doctor() {
+  CLI::App* doctor =
+      add(app, "doctor", "what this host can enforce, what is missing, the fix", Verb::doctor);
+  doctor->footer(kDoctorHelp);
   doctor->add_flag("--json", invocation.json, "print JSON");
-  add_config(*doctor, doctor_flags, {"data_dir", "cgroup"});
+  add_config(*doctor, {});
+}
 
-  plan = app.add_subcommand("plan", "print the steps that would set a sandbox up");
+void Parser::describe_plan() {
+  CLI::App* plan = add(app, "plan", "print the steps that would set a sandbox up", Verb::plan);
   plan->add_option("SPEC.json", invocation.path, "body of a create request, - for stdin")
       ->required();
   plan->footer("Example:\n  echo '{\"storage\":\"memory\"}' | talond plan -");
+}
 
-  routes = app.add_subcommand("routes", "print the HTTP routes with the role each needs");
-  describe_image();
-  version = app.add_subcommand("version", "print the version");
-  version->add_flag("--json", invocation.json, "print JSON");
+void Parser::describe_routes() {
+  add(app, "routes", "print the HTTP routes with the role each needs", Verb::routes);
+}
+
+void Parser::describe_version() {
+  add(app, "version", "print the version", Verb::version)
+      ->add_flag("--json", invocation.json, "print JSON");
 }
 
 void Parser::describe_image() {
-  image = app.add_subcommand("image", "root trees: list, import, rm, refresh");
+  CLI::App* image = app.add_subcommand("image", "root trees: list, import, rm, refresh");
   image->footer(kImageHelp);
   image->require_subcommand(1);
   image->fallthrough();
-  add_config(*image, image_flags, {"data_dir", "run_dir"});
-  image_list = image->add_subcommand("list", "print all images");
-  image_list->add_flag("--json", invocation.json, "print JSON");
-  image_import = image->add_subcommand("import", "make an image from a folder or a tar file");
-  image_import->add_option("NAME", invocation.name, "name of the image")->required();
-  image_import->add_option("SOURCE", invocation.path, "folder, or tar (plain, gzip, zstd)")
-      ->required();
-  image_remove = image->add_subcommand("rm", "remove an image that no sandbox uses");
-  image_remove->add_option("NAME", invocation.name, "name of the image")->required();
-  image_refresh = image->add_subcommand("refresh", "make a new generation of the image host");
-  image_refresh->add_option("NAME", invocation.name, "host")->required();
+  add_config(*image, {"data_dir", "run_dir"});
+  CLI::App* list = add(*image, "list", "print all images", Verb::image_list);
+  list->add_flag("--json", invocation.json, "print JSON");
+  CLI::App* import =
+      add(*image, "import", "make an image from a folder or a tar file", Verb::image_import);
+  import->add_option("NAME", invocation.name, "name of the image")->required();
+  import->add_option("SOURCE", invocation.path, "folder, or tar (plain, gzip, zstd)")->required();
+  CLI::App* remove = add(*image, "rm", "remove an image that no sandbox uses", Verb::image_remove);
+  remove->add_option("NAME", invocation.name, "name of the image")->required();
+  CLI::App* refresh =
+      add(*image, "refresh", "make a new generation of the image host", Verb::image_refresh);
+  refresh->add_option("NAME", invocation.name, "host")->required();
   // The flags of image are also understood after its verb.
-  for (CLI::App* verb : {image_list, image_import, image_remove, image_refresh}) {
+  for (CLI::App* verb : {list, import, remove, refresh}) {
     verb->fallthrough();
   }
 }
@@ -314,29 +363,12 @@ std::string verb_names(const CLI::App& app) {
 }
 
 Invocation Parser::result() {
-  const std::array<std::pair<CLI::App*, Verb>, 6> verbs{{{serve, Verb::serve},
-                                                         {run, Verb::run},
-                                                         {doctor, Verb::doctor},
-                                                         {plan, Verb::plan},
-                                                         {routes, Verb::routes},
-                                                         {version, Verb::version}}};
   for (const auto& [parsed, verb] : verbs) {
     if (parsed->parsed()) {
       invocation.verb = verb;
     }
   }
-  const std::array<std::pair<CLI::App*, Verb>, 4> images{{{image_list, Verb::image_list},
-                                                          {image_import, Verb::image_import},
-                                                          {image_remove, Verb::image_remove},
-                                                          {image_refresh, Verb::image_refresh}}};
-  for (const auto& [parsed, verb] : images) {
-    if (parsed->parsed()) {
-      invocation.verb = verb;
-    }
-  }
-  for (const ConfigFlags* flags : {&serve_flags, &run_flags, &doctor_flags, &image_flags}) {
-    invocation.flags.merge(flags->settings());
-  }
+  invocation.flags = flags.settings();
   return std::move(invocation);
 }
 
@@ -344,10 +376,7 @@ Invocation Parser::result() {
 
 std::variant<int, Invocation> parse(int argc, char** argv) {
   const std::string verb = argc > 1 ? argv[1] : "";
-  if (std::ranges::find(kClientVerbs, verb) != kClientVerbs.end()) {
-    return client("talond " + verb);
-  }
-  Parser parser;
+  Parser parser{verb};
   // CLI11 says only that a subcommand is missing.
   const auto same = [&](CLI::App* known) { return known->check_name(verb); };
   if (!verb.empty() && !verb.starts_with('-') && parser.app.get_subcommands(same).empty()) {
@@ -358,7 +387,7 @@ std::variant<int, Invocation> parse(int argc, char** argv) {
   int words = argc;
   if (verb == "run") {
     bool separated = false;
-    words = command_start(*parser.run, argc, argv, separated);
+    words = command_start(*parser.verbs.front().first, argc, argv, separated);
     for (int i = words + (separated ? 1 : 0); i < argc; ++i) {
       parser.invocation.run.command.emplace_back(argv[i]);
     }

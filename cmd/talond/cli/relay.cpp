@@ -163,6 +163,7 @@ Result<> Relay::read_log() {
         break;
       case wire::Kind::lost: lost_ += entry.lost_bytes; break;
       case wire::Kind::exit: exit_ = entry.exit; break;
+      case wire::Kind::input:
       case wire::Kind::resize:
       case wire::Kind::end: break;
     }

@@ -1,11 +1,15 @@
 // `talond run`: one command in a new sandbox, without daemon and store (decision 40).
 
 #include <fcntl.h>
+#include <sched.h>
+#include <sys/mman.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <array>
+#include <csignal>
+#include <cstddef>
 #include <cstdlib>
 
 #include "base/clock.h"
@@ -105,7 +109,8 @@ int exit_code(const wire::ExitInfo& info, const RunOptions& options) {
 // A live sandbox that is gone, with its group and its socket, whatever way the scope is left.
 class Ended {
  public:
-  explicit Ended(isolate::Sandbox& sandbox) : sandbox_(sandbox) {}
+  Ended(isolate::Launcher& launcher, isolate::Sandbox& sandbox)
+      : launcher_(launcher), sandbox_(sandbox) {}
   ~Ended() {
     if (!done_) {
       [[maybe_unused]] const auto ended = end();
@@ -114,10 +119,13 @@ class Ended {
   Result<> end() {
     done_ = true;
     TALON_CHECK(sandbox_.kill(kEndDeadline));
-    return sandbox_.remove();
+    TALON_CHECK(sandbox_.remove());
+    launcher_.drain();
+    return {};
   }
 
  private:
+  isolate::Launcher& launcher_;
   isolate::Sandbox& sandbox_;
   bool done_ = false;
 };
@@ -145,24 +153,37 @@ void clean_up(Ended& ended, LocalRun& local) {
   }
 }
 
+struct Leaving {
+  Ended* ended;
+  LocalRun* local;
+};
+
+int finish(void* argument) {
+  const auto& leaving = *static_cast<const Leaving*>(argument);
+  // Out of reach of the terminal's keys, and whoever reads our output sees its end.
+  ::setsid();
+  ::close_range(STDIN_FILENO, STDERR_FILENO, 0);
+  clean_up(*leaving.ended, *leaving.local);
+  ::_exit(0);
+}
+
 // The caller gets its exit code now; the kernel takes milliseconds to take the sandbox apart, and
 // a child of ours waits for that. It holds the run's lock, so no sweep takes it for dead. As
-// pid 1 our end would be the child's end too, so there (and if fork fails) we wait.
+// pid 1 our end would be the child's end too, so there (and if the clone fails) we wait.
+//
+// The child is no copy: it goes on with our memory, which we do not touch again.
 void leave(Ended& ended, LocalRun& local, int code) {
-  const pid_t child = ::getpid() == 1 ? -1 : ::fork();
-  if (child > 0) {
+  constexpr std::size_t kStack = 1 << 20;
+  Leaving leaving{&ended, &local};
+  void* const stack = ::getpid() == 1 ? MAP_FAILED
+                                      : ::mmap(nullptr, kStack, PROT_READ | PROT_WRITE,
+                                               MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE, -1, 0);
+  if (stack != MAP_FAILED &&
+      ::clone(finish, static_cast<std::byte*>(stack) + kStack, CLONE_VM | SIGCHLD, &leaving) > 0) {
     // Not exit(): what destructors would wait for is the child's.
     ::_exit(code);
   }
-  if (child == 0) {
-    // Out of reach of the terminal's keys, and whoever reads our output sees its end.
-    ::setsid();
-    ::close_range(STDIN_FILENO, STDERR_FILENO, 0);
-  }
   clean_up(ended, local);
-  if (child == 0) {
-    ::_exit(0);
-  }
 }
 
 Result<int> run_sandboxed(const Config& config, const RunOptions& options) {
@@ -203,7 +224,7 @@ Result<int> run_sandboxed(const Config& config, const RunOptions& options) {
   TALON_TRY(sandbox, launcher->create(spec, {.image = &image.root,
                                              .root = &local.root(),
                                              .workspace = given ? &given : &local.workspace()}));
-  Ended ended{*sandbox};
+  Ended ended{*launcher, *sandbox};
   TALON_TRY(info, run_command(*sandbox, local, options, signals));
   const int code = exit_code(info, options);
   leave(ended, local, code);

@@ -3,6 +3,7 @@
 #include "app.h"
 #include "cli/cli.h"
 #include "cli/local.h"
+#include "isolate/harden.h"
 
 namespace talon::cli {
 
@@ -16,6 +17,14 @@ int serve(const Invocation& invocation) {
   }
   if (const auto root = need_root("serve"); !root) {
     return failed(root.error());
+  }
+  // While there is one thread, and before the spawner starts: it and all below inherit it.
+  auto closed = isolate::give_up_all_but(isolate::kDaemonCapabilities);
+  if (closed) {
+    closed = isolate::deny_calls();
+  }
+  if (!closed) {
+    return failed(closed.error());
   }
   set_log_level(config->log_level);
   // What `talond run`s that were killed left: theirs, not the daemon's, so before its lock.

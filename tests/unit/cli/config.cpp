@@ -220,6 +220,8 @@ TEST_CASE("values that cannot work are refused before anything starts") {
   }
   CHECK(over_defaults(flag("trusted_proxy", {"10.0.0.0/8", "fd00::/8", "192.0.2.7"})).has_value());
   bad("ids.count", {"0"});
+  bad("retention_days", {"0"});
+  bad("retention_days", {"36501"});
   bad("ids.count", {"60000"});
   bad("ids.base", {"1000"});
   bad("ids.base", {"4294967295"});
