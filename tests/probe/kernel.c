@@ -138,6 +138,15 @@ static long k_syscall(int argc, char** argv) {
   return syscall(a[0], a[1], a[2], a[3], a[4], a[5], a[6]);
 }
 
+#ifdef __x86_64__
+// time(2) at its fixed address of old (vsyscall): the kernel emulates it, past the filter's entry.
+static long k_vsyscall(int argc, char** argv) {
+  UNUSED;
+  long (*const old_time)(long*) = (long (*)(long*))0xffffffffff600400ul;
+  return old_time(NULL) > 0 ? 0 : -1;
+}
+#endif
+
 const struct attempt kernel_attempts[] = {
     {"bpf", "bpf", k_bpf},
     {"perf_event_open", "perf_event_open", k_perf},
@@ -184,6 +193,7 @@ const struct attempt kernel_attempts[] = {
     {"uselib", "uselib", k_uselib},
     {"ustat", "ustat", k_ustat},
     {"sysfs", "sysfs", k_sysfs},
+    {"vsyscall", "time by the vsyscall page", k_vsyscall},
     {"x32", "getpid by the x32 table", k_x32},
     {"int80", "getpid by int 0x80", k_int80},
 #endif

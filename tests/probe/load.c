@@ -210,6 +210,35 @@ static int fill(int argc, char** argv) {
   return 0;
 }
 
+// DIR N: empty files until that many are there or the file system has no inode left; removes them.
+static int fill_inodes(int argc, char** argv) {
+  if (argc < 3 || chdir(argv[1]) != 0) {
+    return 2;
+  }
+  char name[32];
+  const long long wanted = number_or_exit(argv[2]);
+  long long made = 0;
+  int error = 0;
+  for (; made < wanted; ++made) {
+    snprintf(name, sizeof name, "inode-%lld", made);
+    const int fd = open(name, O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
+    if (fd < 0) {
+      error = errno;
+      break;
+    }
+    close(fd);
+  }
+  for (long long i = 0; i < made; ++i) {
+    snprintf(name, sizeof name, "inode-%lld", i);
+    unlink(name);
+  }
+  json_begin();
+  json_number("made", made);
+  json_text("name", error_name(error));
+  json_end();
+  return 0;
+}
+
 // Prints argv, one JSON line each, then the environment.
 static int echo_arguments(int argc, char** argv) {
   extern char** environ;
@@ -238,6 +267,8 @@ const struct command load_commands[] = {
     {"double-fork", "[SECONDS]: leaves a daemon that holds the pipes", double_fork},
     {"kill-stop-loop", "[SECONDS]: kill(-1, SIGSTOP) over and over", kill_stop_loop},
     {"fill", "PATH BYTES: writes a file until it is that big", fill},
+    {"fill-inodes", "DIR N: empty files until there are that many or no inode is left",
+     fill_inodes},
     {"echo", "ARG…: its arguments and environment", echo_arguments},
     {NULL, NULL, NULL},
 };

@@ -10,11 +10,11 @@
 
 static const struct command* const kCommands[] = {identity_commands, view_commands,
                                                   process_commands, load_commands,
-                                                  trap_commands};
+                                                  trap_commands,     neighbour_commands};
 static const struct attempt* const kAttempts[] = {namespace_attempts, mount_attempts,
                                                   kernel_attempts,    socket_attempts,
                                                   process_attempts,   terminal_attempts,
-                                                  trap_attempts};
+                                                  trap_attempts,      neighbour_attempts};
 enum {
   kCommandTables = sizeof kCommands / sizeof *kCommands,
   kAttemptTables = sizeof kAttempts / sizeof *kAttempts,
@@ -125,7 +125,7 @@ int main(int argc, char** argv) {
     return usage(stdout);
   }
   const bool tries = strncmp(argv[1], "try", 3) == 0 || strncmp(argv[1], "init-", 5) == 0 ||
-                     strcmp(argv[1], "kill-stop-loop") == 0;
+                     strcmp(argv[1], "kill-stop-loop") == 0 || strcmp(argv[1], "calls") == 0;
   if (tries && on_the_host()) {
     fputs(
         "probe: this is no sandbox (the initial user namespace); set PROBE_ON_HOST=1 if that is "

@@ -88,11 +88,10 @@ static long clone3_plain(int argc, char** argv) {
   (void)argv;
   return raw_clone3(0);
 }
-// clone3 into a cgroup by descriptor: of the cgroup2 mount that is visible inside.
-static long clone3_cgroup(int argc, char** argv) {
-  (void)argc;
-  (void)argv;
-  const int fd = open("/sys/fs/cgroup", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+// clone3 into a cgroup by descriptor: the named one, else the root of the mount that is visible.
+static long clone3_into(int argc, char** argv) {
+  const char* path = argc > 1 ? argv[1] : "/sys/fs/cgroup";
+  const int fd = open(path, O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   struct clone_args args;
   memset(&args, 0, sizeof args);
   args.flags = CLONE_INTO_CGROUP;
@@ -138,7 +137,8 @@ const struct attempt namespace_attempts[] = {
     {"clone", "user|mnt|…|none: clone of that kind", try_clone},
     {"clone3-newuser", "clone3(CLONE_NEWUSER)", clone3_user},
     {"clone3-plain", "clone3 of an ordinary child", clone3_plain},
-    {"clone3-cgroup", "clone3(CLONE_INTO_CGROUP) into the visible cgroup", clone3_cgroup},
+    {"clone3-cgroup", "clone3(CLONE_INTO_CGROUP) into the visible cgroup", clone3_into},
+    {"clone3-into", "DIR: clone3(CLONE_INTO_CGROUP) into that cgroup", clone3_into},
     {"clone3", "user|mnt|…|none: clone3 of that kind", try_clone3},
     {"setns", "[NAME] [PID]: setns to that namespace", try_setns},
     {"setns-init", "setns to init's namespaces by pidfd", setns_init},

@@ -31,6 +31,7 @@ extern const struct command view_commands[];
 extern const struct command load_commands[];
 extern const struct command process_commands[];
 extern const struct command trap_commands[];
+extern const struct command neighbour_commands[];
 extern const struct attempt namespace_attempts[];
 extern const struct attempt mount_attempts[];
 extern const struct attempt kernel_attempts[];
@@ -38,6 +39,7 @@ extern const struct attempt socket_attempts[];
 extern const struct attempt process_attempts[];
 extern const struct attempt terminal_attempts[];
 extern const struct attempt trap_attempts[];
+extern const struct attempt neighbour_attempts[];
 
 // {"a":…,"b":…} on one line: begin, members, end.
 void json_begin(void);

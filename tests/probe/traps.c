@@ -254,6 +254,20 @@ static int thread_status(int argc, char** argv) {
   return 0;
 }
 
+// Each call by number, with zeros for arguments: for calls that must be refused.
+static int calls(int argc, char** argv) {
+  for (int i = 1; i < argc; ++i) {
+    const long number = (long)number_or_exit(argv[i]);
+    const long result = syscall(number, 0, 0, 0, 0, 0, 0);
+    const int error = result < 0 ? errno : 0;
+    json_begin();
+    json_number("number", number);
+    json_outcome(result, error);
+    json_end();
+  }
+  return 0;
+}
+
 // Becomes another program image of the probe: what holds must survive an exec.
 static int exec_again(int argc, char** argv) {
   (void)argc;
@@ -267,6 +281,7 @@ const struct command trap_commands[] = {
     {"window", "[SECONDS]: stops init's children before their execve and tries to get into them",
      window},
     {"thread-status", "filter and no_new_privs of a second thread, and bpf in it", thread_status},
+    {"calls", "NUMBER…: each of these system calls, without arguments", calls},
     {"exec", "COMMAND…: that command after another execve", exec_again},
     {NULL, NULL, NULL},
 };

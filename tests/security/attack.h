@@ -1,14 +1,16 @@
 #pragma once
 // An attack is a few lines: what a program inside tries, and what must come of it. Here is the
-// rest: real sandboxes from a small image with the probe in it, the sides to attack from (root
-// inside and user 1000, root file system on disk and in memory), the same attempt outside of any
-// sandbox as the control that it can succeed, and the check that the sandbox outlives the attack.
+// rest: real sandboxes from a small image with the probe in it, the columns to attack from, the
+// same attempt outside of any sandbox as the control that it can succeed, and the check that the
+// sandbox outlives the attack.
 
 #include <catch2/catch.hpp>
 
+#include <array>
 #include <filesystem>
 #include <functional>
 #include <map>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -32,7 +34,53 @@ using Args = std::vector<std::string>;
 // What came of `probe try …`: "OK", an errno's name, or "signal 31".
 std::string outcome(const std::vector<Finding>& findings);
 
-// A side to attack from.
+// Every attack is made once in every column: a column is how the sandbox came to be and who
+// attacks. What a column cannot be for an attack stands in its Setup, with the reason; the tally
+// prints both after each case, and a case that met no column fails (tests/security/tally.cpp).
+struct Column {
+  const char* name;
+  isolate::Storage storage = isolate::Storage::disk;
+  std::optional<isolate::Ahead> ahead = {};  // made before anybody asked for it
+  const char* user = "";                     // root inside
+};
+inline constexpr std::array<Column, 5> kColumns = {{
+    {.name = "disk"},
+    {.name = "memory", .storage = isolate::Storage::memory},
+    {.name = "user", .user = "user"},
+    {.name = "pooled", .ahead = isolate::Ahead::tree},
+    {.name = "warm", .ahead = isolate::Ahead::warm},
+}};
+
+struct LeftOut {
+  std::string column;
+  std::string why;
+};
+
+struct Setup {
+  std::function<void(const std::filesystem::path& image)> image = {};  // changes the image first
+  std::function<void(isolate::SandboxSpec&)> spec = {};
+  std::vector<LeftOut> left_out = {};
+};
+
+// One column's sandboxes, for attacks that need several, or the moment of their making.
+class Field {
+ public:
+  Field(Lab& lab_, const Column& column_, const Setup& setup)
+      : lab(lab_), column(column_), setup_(setup) {}
+
+  isolate::SandboxSpec spec();
+  Box create() { return lab.create(spec()); }
+  Ran run(Box& box, Args argv) { return lab.run(box, std::move(argv), column.user); }
+  Ran sh(Box& box, const std::string& text) { return lab.sh(box, text, column.user); }
+
+  Lab& lab;
+  const Column& column;
+
+ private:
+  const Setup& setup_;
+};
+
+// One sandbox of a column, from one user's side.
 class Attacker {
  public:
   Attacker(Lab& lab_, Box& box_, std::string user_)
@@ -52,16 +100,16 @@ class Attacker {
   std::string user;
 };
 
-struct Setup {
-  std::function<void(const std::filesystem::path& image)> image = {};  // changes the image first
-  std::function<void(isolate::SandboxSpec&)> spec = {};
-  bool memory = true;   // also with the root file system in memory
-  bool as_user = true;  // also as user 1000
-};
-
-// Runs the attack from every side, each in a living sandbox; after it the sandbox must still
-// serve, and end cleanly.
+// Runs the attack in every column, each in a living sandbox; after it the sandbox must still
+// serve, and end cleanly. User 1000 attacks in the sandboxes of the other columns as well, after
+// root and with root's traces in them.
 void from_every_side(const std::function<void(Attacker&)>& attack, const Setup& setup = {});
+
+// The same for attacks that make their sandboxes themselves; each column has a Lab of its own.
+void in_every_column(const std::function<void(Field&)>& attack, const Setup& setup = {});
+
+// For a case that attacks no sandbox.
+void no_column(const std::string& why);
 
 // Without the system call filter: shows which refusals have a second line of defence, and that
 // the filter is what refuses where there is none.
@@ -71,6 +119,15 @@ inline void without_filter(isolate::SandboxSpec& spec) { spec.unconfined_seccomp
 // success changes nothing.
 std::vector<Finding> outside(const Args& args, unsigned as_uid = 0);
 std::string attempt_outside(Args args);
+
+// The probe in the sandbox's namespaces, as root of its user namespace with every capability of
+// that namespace and without a filter: more than any workload can get. `first` runs before the
+// user namespace is entered, with the host's own root's power; false ends it there.
+std::vector<Finding> inside_with_all(pid_t init, const Args& args,
+                                     const std::function<bool()>& first = {});
+
+// Host pids of all processes in init's pid namespace.
+std::vector<pid_t> inhabitants(pid_t init);
 
 void add_probe(const std::filesystem::path& image);
 std::string probe_path();

@@ -77,10 +77,8 @@ TEST_CASE("F3: a script run by /proc/self/exe does not open init's program for w
         CHECK(hash_of(init_exe(a)) == init);
         a.lab.sh(a.box, "rm -f /tmp/caught /tmp/caught-done");
       },
-      {.image =
-           [](const auto& image) {
-             std::ofstream{image / "bin/trap"} << "#!/proc/self/exe\n";
-             chmod((image / "bin/trap").c_str(), 0755);
-           },
-       .memory = false});
+      {.image = [](const auto& image) {
+        std::ofstream{image / "bin/trap"} << "#!/proc/self/exe\n";
+        chmod((image / "bin/trap").c_str(), 0755);
+      }});
 }

@@ -11,24 +11,23 @@ namespace fs = std::filesystem;
 
 TEST_CASE("F5: no host program can be named") {
   TALON_NEED_SANDBOXES();
-  Lab lab;
-  add_probe(lab.image());
-  const Canary canary{lab};
-  const fs::path dir = lab.dir() / "programs";
-  fs::create_directories(dir);
-  fs::copy_file("/bin/busybox", dir / "host-tool");
-  fs::create_symlink(dir / "host-tool", lab.image() / "bin/absolute");
-  fs::create_symlink("../../../../../../../.." + (dir / "host-tool").string(),
-                     lab.image() / "bin/relative");
-  std::ofstream{lab.image() / "bin/script"} << "#!" << (dir / "host-tool").string() << "\n";
-  chmod((lab.image() / "bin/script").c_str(), 0755);
-  REQUIRE(fs::exists(lab.image() / "bin/absolute"));  // the control: on the host it leads there
-  Box box = lab.create();
-  for (const std::string user : {"", "user"}) {
+  in_every_column([](Field& field) {
+    Lab& lab = field.lab;
+    const Canary canary{lab};
+    const fs::path dir = lab.dir() / "programs";
+    fs::create_directories(dir);
+    fs::copy_file("/bin/busybox", dir / "host-tool");
+    fs::create_symlink(dir / "host-tool", lab.image() / "bin/absolute");
+    fs::create_symlink("../../../../../../../.." + (dir / "host-tool").string(),
+                       lab.image() / "bin/relative");
+    std::ofstream{lab.image() / "bin/script"} << "#!" << (dir / "host-tool").string() << "\n";
+    chmod((lab.image() / "bin/script").c_str(), 0755);
+    REQUIRE(fs::exists(lab.image() / "bin/absolute"));  // the control: on the host it leads there
+    Box box = field.create();
     const auto ends = [&](const std::string& program, const std::string& path = "") {
       talon::isolate::ExecSpec spec;
       spec.argv = {program, "true"};
-      spec.user = user;
+      spec.user = field.column.user;
       if (!path.empty()) {
         spec.env.emplace_back("PATH", path);
       }
@@ -42,7 +41,7 @@ TEST_CASE("F5: no host program can be named") {
     }
     CHECK(ends("host-tool", dir.string() + ":/proc/1/root" + dir.string() + ":/proc/1/cwd") != 0);
     CHECK(ends("busybox", "/bin") == 0);
-  }
-  CHECK(canary.untouched());
-  lab.destroy(box);
+    CHECK(canary.untouched());
+    lab.destroy(box);
+  });
 }

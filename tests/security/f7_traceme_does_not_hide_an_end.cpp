@@ -50,27 +50,25 @@ std::optional<wire::ExitInfo> exit_of(Box& box, const std::string& px) {
 
 TEST_CASE("F7: an exec that is stopped as init's tracee still times out and can be ended") {
   TALON_NEED_SANDBOXES();
-  from_every_side(
-      [](Attacker& a) {
-        const std::string suffix = a.root() ? "root" : "user";
-        isolate::ExecSpec timed = stopper(a, "pxtimed" + suffix);
-        timed.timeout = 300ms;
-        REQUIRE(a.box->exec(timed).has_value());
-        const auto by_timeout = exit_of(a.box, timed.id);
-        REQUIRE(by_timeout.has_value());
-        CHECK((by_timeout->flags & wire::kTimedOut) != 0);
-        CHECK(by_timeout->signal == 9);
+  from_every_side([](Attacker& a) {
+    const std::string suffix = a.root() ? "root" : "user";
+    isolate::ExecSpec timed = stopper(a, "pxtimed" + suffix);
+    timed.timeout = 300ms;
+    REQUIRE(a.box->exec(timed).has_value());
+    const auto by_timeout = exit_of(a.box, timed.id);
+    REQUIRE(by_timeout.has_value());
+    CHECK((by_timeout->flags & wire::kTimedOut) != 0);
+    CHECK(by_timeout->signal == 9);
 
-        const isolate::ExecSpec ended = stopper(a, "pxended" + suffix);
-        REQUIRE(a.box->exec(ended).has_value());
-        REQUIRE(started(a.box, ended.id));
-        REQUIRE(a.box->end_exec(ended.id, 100ms).has_value());
-        const auto by_end = exit_of(a.box, ended.id);
-        REQUIRE(by_end.has_value());
-        CHECK(by_end->code == -1);
+    const isolate::ExecSpec ended = stopper(a, "pxended" + suffix);
+    REQUIRE(a.box->exec(ended).has_value());
+    REQUIRE(started(a.box, ended.id));
+    REQUIRE(a.box->end_exec(ended.id, 100ms).has_value());
+    const auto by_end = exit_of(a.box, ended.id);
+    REQUIRE(by_end.has_value());
+    CHECK(by_end->code == -1);
 
-        // One is left for the delete.
-        REQUIRE(a.box->exec(stopper(a, "pxleft" + suffix)).has_value());
-      },
-      {.memory = false});
+    // One is left for the delete.
+    REQUIRE(a.box->exec(stopper(a, "pxleft" + suffix)).has_value());
+  });
 }

@@ -54,7 +54,7 @@ TEST_CASE("F9: no descriptor of init or of an exec reaches a host file by ..") {
         ++directories;
       }
     }
-    CHECK(directories == 3);  // logs, x/, the tree for files
+    CHECK(directories >= 3);  // logs, x/, the tree for files, and groups in x/
     // The control: a plain descriptor of the logs does climb there.
     const UniqueFd plain{open(a.lab.root_of(a.box->identity().id).c_str(), O_RDONLY | O_CLOEXEC)};
     CHECK(finds(plain.get(), canary.file()));

@@ -33,13 +33,14 @@ TEST_CASE("I4: 65536 ids from 0, no other, and the map cannot be changed") {
 
 TEST_CASE("I4: two sandboxes have ranges apart") {
   TALON_NEED_SANDBOXES();
-  Lab lab;
-  Box one = lab.create();
-  Box two = lab.create();
-  const auto first = [](Box& box) {
-    return limits::kIdBase + std::uint64_t{box->identity().lease} * limits::kIdRange;
-  };
-  CHECK(std::max(first(one), first(two)) - std::min(first(one), first(two)) >= limits::kIdRange);
-  lab.destroy(one);
-  lab.destroy(two);
+  in_every_column([](Field& field) {
+    Box one = field.create();
+    Box two = field.create();
+    const auto first = [](Box& box) {
+      return limits::kIdBase + std::uint64_t{box->identity().lease} * limits::kIdRange;
+    };
+    CHECK(std::max(first(one), first(two)) - std::min(first(one), first(two)) >= limits::kIdRange);
+    field.lab.destroy(one);
+    field.lab.destroy(two);
+  });
 }

@@ -15,22 +15,23 @@ TEST_CASE("R10: /dev/pts shows own terminals only") {
   TALON_NEED_SANDBOXES();
   const int host = posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC);
   REQUIRE(host >= 0);
-  Lab lab;
-  add_probe(lab.image());
-  Box one = lab.create();
-  Box two = lab.create();
-  isolate::ExecSpec terminal;
-  terminal.id = "pxterminal";
-  terminal.argv = {"/bin/sleep", "1000"};
-  terminal.tty = true;
-  REQUIRE(one->exec(terminal).has_value());
-  REQUIRE(std::holds_alternative<isolate::event::Started>(one->wait_event(10s).value()));
-  CHECK(lab.run(one, {"/bin/ls", "/dev/pts"}).out == "0\nptmx\n");
-  CHECK(lab.run(two, {"/bin/ls", "/dev/pts"}).out == "ptmx\n");
-  // Not even its own root's terminal is a user's to read or write.
-  const auto at = parse_findings(lab.run(one, {"/bin/probe", "write", "/dev/pts/0"}, "user").out);
-  CHECK(at.at(0)["name"] == "EACCES");
+  in_every_column([](Field& field) {
+    Lab& lab = field.lab;
+    Box one = field.create();
+    Box two = field.create();
+    isolate::ExecSpec terminal;
+    terminal.id = "pxterminal";
+    terminal.argv = {"/bin/sleep", "1000"};
+    terminal.tty = true;
+    REQUIRE(one->exec(terminal).has_value());
+    REQUIRE(std::holds_alternative<isolate::event::Started>(one->wait_event(10s).value()));
+    CHECK(lab.run(one, {"/bin/ls", "/dev/pts"}).out == "0\nptmx\n");
+    CHECK(lab.run(two, {"/bin/ls", "/dev/pts"}).out == "ptmx\n");
+    // Not even its own root's terminal is a user's to read or write.
+    const auto at = parse_findings(lab.run(one, {"/bin/probe", "write", "/dev/pts/0"}, "user").out);
+    CHECK(at.at(0)["name"] == "EACCES");
+    lab.destroy(one);
+    lab.destroy(two);
+  });
   close(host);
-  lab.destroy(one);
-  lab.destroy(two);
 }

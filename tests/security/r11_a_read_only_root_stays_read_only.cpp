@@ -22,11 +22,12 @@ TEST_CASE("R11: a read-only root takes no write and no remount") {
     CHECK(a.run({"/bin/touch", "/tmp/x"}).code == 0);
     a.lab.sh(a.box, "rm -f /tmp/x");
   };
-  from_every_side(attack, {.spec = readonly, .memory = false});
+  const std::vector<LeftOut> no_memory = {{"memory", "a read-only root has no upper layer"}};
+  from_every_side(attack, {.spec = readonly, .left_out = no_memory});
   from_every_side(attack, {.spec =
                                [&](auto& spec) {
                                  readonly(spec);
                                  without_filter(spec);
                                },
-                           .memory = false});
+                           .left_out = no_memory});
 }

@@ -45,24 +45,25 @@ TEST_CASE("R3: what the host mounts later stays outside") {
   TALON_NEED_SANDBOXES();
   const SharedMounts shared;
   REQUIRE(shared.ok());
-  Lab lab;
-  add_probe(lab.image());
-  Box box = lab.create();
-  const fs::path own = lab.root_of(box->identity().id);
-  fs::create_directories(own / "workspace/late");
-  const std::string before = lab.run(box, {"/bin/cat", "/proc/self/mountinfo"}).out;
-  const fs::path late[] = {own / "workspace/late", lab.image() / "etc", own / "upper/tmp"};
-  for (const fs::path& path : late) {
-    REQUIRE(mount_over(path));
-  }
-  CHECK(read_text("/proc/self/mountinfo").find(" - tmpfs late ") != std::string::npos);
-  CHECK(lab.run(box, {"/bin/cat", "/proc/self/mountinfo"}).out == before);
-  CHECK(lab.run(box, {"/bin/cat", "/etc/marker"}).out == "from the image\n");
-  // And not in a sandbox's peers: what was cloned is private from the start.
-  CHECK(before.find("shared:") == std::string::npos);
-  CHECK(before.find("master:") == std::string::npos);
-  for (const fs::path& path : late) {
-    REQUIRE(umount2(path.c_str(), MNT_DETACH) == 0);
-  }
-  lab.destroy(box);
+  in_every_column([](Field& field) {
+    Lab& lab = field.lab;
+    Box box = field.create();
+    const fs::path own = lab.root_of(box->identity().id);
+    fs::create_directories(own / "workspace/late");
+    const std::string before = lab.run(box, {"/bin/cat", "/proc/self/mountinfo"}).out;
+    const fs::path late[] = {own / "workspace/late", lab.image() / "etc", own / "upper/tmp"};
+    for (const fs::path& path : late) {
+      REQUIRE(mount_over(path));
+    }
+    CHECK(read_text("/proc/self/mountinfo").find(" - tmpfs late ") != std::string::npos);
+    CHECK(lab.run(box, {"/bin/cat", "/proc/self/mountinfo"}).out == before);
+    CHECK(lab.run(box, {"/bin/cat", "/etc/marker"}).out == "from the image\n");
+    // And not in a sandbox's peers: what was cloned is private from the start.
+    CHECK(before.find("shared:") == std::string::npos);
+    CHECK(before.find("master:") == std::string::npos);
+    for (const fs::path& path : late) {
+      REQUIRE(umount2(path.c_str(), MNT_DETACH) == 0);
+    }
+    lab.destroy(box);
+  });
 }

@@ -24,5 +24,5 @@ TEST_CASE("S2: unknown, future and unlisted calls are ENOSYS") {
       [&](Attacker& a) {
         CHECK(a.attempt({"syscall", statmount, "0", "0", "0", "0"}) == "EFAULT");
       },
-      {.spec = without_filter, .memory = false});
+      {.spec = without_filter});
 }

@@ -66,5 +66,5 @@ TEST_CASE("S4: dangerous calls are EPERM") {
         CHECK(a.attempt({"modify_ldt"}) != "EPERM");
         CHECK(a.attempt({"io_uring_enter"}) != "EPERM");
       },
-      {.spec = without_filter, .memory = false});
+      {.spec = without_filter});
 }

@@ -14,5 +14,5 @@ TEST_CASE("S5: keyctl, add_key and request_key are EPERM") {
     }
   });
   from_every_side([](Attacker& a) { CHECK(a.attempt({"keyctl-id"}) == "OK"); },
-                  {.spec = without_filter, .memory = false});  // the control
+                  {.spec = without_filter});  // the control
 }

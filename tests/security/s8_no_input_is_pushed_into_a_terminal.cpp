@@ -24,5 +24,5 @@ TEST_CASE("S8: TIOCSTI and TIOCLINUX are EPERM, and each exec has a session of i
         CHECK((got == "EIO" || got == "OK" || got == "EPERM"));
         CHECK(a.attempt({"ioctl-tioclinux"}) != "EPERM");
       },
-      {.spec = without_filter, .memory = false});
+      {.spec = without_filter});
 }

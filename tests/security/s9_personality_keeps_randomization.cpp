@@ -21,5 +21,5 @@ TEST_CASE("S9: personality takes 0, 0x8, 0x20000 and the question, nothing else"
     }
   });
   from_every_side([](Attacker& a) { CHECK(a.attempt({"addr-no-randomize"}) == "OK"); },
-                  {.spec = without_filter, .memory = false});  // the control
+                  {.spec = without_filter});  // the control
 }

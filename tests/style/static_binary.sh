@@ -7,6 +7,7 @@ bin=$1 rc=0
 
 if readelf -dW "$bin" | grep NEEDED; then echo "the binary needs shared libraries"; rc=1; fi
 if readelf -lW "$bin" | grep INTERP; then echo "the binary has a program interpreter"; rc=1; fi
+if grep -qa TALON_TEST_FAULT "$bin"; then echo "the binary has fault points (base/fault.h)"; rc=1; fi
 file -b "$bin" | grep -q 'static-pie linked' || { echo "not static-pie: $(file -b "$bin")"; rc=1; }
 readelf -lW "$bin" | grep -q GNU_RELRO || { echo "no RELRO"; rc=1; }
 if readelf -lW "$bin" | grep -E 'GNU_STACK.* RWE'; then echo "executable stack"; rc=1; fi

@@ -113,8 +113,8 @@ TEST_CASE("the mount hands out delegation by namespace, and execs are cloned int
   Box box = lab.create();
   Execs execs{lab, box};
   const std::string px = execs.start({"/bin/sleep", "600"});
-  CHECK(group_file(box, "x/" + px + "/cgroup.procs").find('\n') == std::string::npos);
-  CHECK_FALSE(group_file(box, "x/" + px + "/cgroup.procs").empty());
+  CHECK(group_file(box, execs.group(px) + "/cgroup.procs").find('\n') == std::string::npos);
+  CHECK_FALSE(group_file(box, execs.group(px) + "/cgroup.procs").empty());
   CHECK(group_file(box, "init/cgroup.procs") == std::to_string(box->identity().host_pid));
   CHECK(group_file(box, "cgroup.procs").empty());
   CHECK(group_file(box, "x/cgroup.procs").empty());

@@ -10,6 +10,7 @@ import subprocess
 BUSYBOX = "/bin/busybox"
 # Programs of a Debian host that tests of init name; ash ignores SIGQUIT, dash does not.
 SHELL = "/bin/dash"
+MKFS = "/usr/sbin/mkfs.ext4"  # talond's own: images of a size
 DIRECTORIES = ["bin", "dev", "etc", "lib64", "proc", "root", "run", "sys", "tmp",
                "usr", "var", "vm"]
 
@@ -93,7 +94,7 @@ def fill(root, binaries, probe, suite, files):
     place(root, probe, probe)  # tests know it by the path of the build
     for file in files:
         place(root, file, "/vm/" + os.path.basename(file))
-    programs = [(SHELL, "/bin/sh")]
+    programs = [(SHELL, "/bin/sh"), (MKFS, MKFS)]
     programs += [(binary, "/vm/" + os.path.basename(binary)) for binary in binaries]
     for binary, target in programs:
         place(root, binary, target, strip=True)
@@ -105,7 +106,7 @@ def fill(root, binaries, probe, suite, files):
 def make_disk(path, root, size_mib):
     with open(path, "wb") as file:
         file.truncate(size_mib << 20)
-    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal,^resize_inode", "-m0", "-E",
-                    "lazy_itable_init=1,nodiscard,root_owner=0:0", "-d", root, path],
+    subprocess.run(["mke2fs", "-q", "-t", "ext4", "-O", "^has_journal,^resize_inode,quota,project", "-m0",
+                    "-E", "lazy_itable_init=1,nodiscard,root_owner=0:0,quotatype=prjquota", "-d", root, path],
                    check=True, stdin=subprocess.DEVNULL,
                    env={"PATH": "/usr/sbin:/usr/bin:/sbin:/bin"})

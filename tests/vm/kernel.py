@@ -9,12 +9,13 @@ import os
 import shutil
 import subprocess
 import tempfile
+import zlib
 
 # Meta packages, so that an old point release that has left the archive is not asked for.
 META = {"6.12": "linux-image-6.12-cloud-amd64", "6.1": "linux-image-cloud-amd64"}
 # What the guest needs before its disk is there, and what nothing loads on demand without udev.
 MODULES = ["virtio_pci", "virtio_console", "virtio_rng", "virtio_blk", "ext4", "overlay", "tun",
-           "nfnetlink"]
+           "nfnetlink", "loop", "quota_v2"]
 
 
 def run(argv, **options):
@@ -90,7 +91,8 @@ def copy_modules(tree, release, out):
 def prepare(version, cache):
     """Returns the directory. Made once per package; works offline when it is there."""
     package = package_of(version)
-    done = os.path.join(cache, package)
+    # Another list of modules is another directory.
+    done = os.path.join(cache, f"{package}-{zlib.crc32(' '.join(MODULES).encode()):08x}")
     if os.path.isdir(done):
         return done
     os.makedirs(cache, exist_ok=True)

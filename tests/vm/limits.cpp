@@ -20,13 +20,24 @@ TEST_CASE("asked-for limits are accepted, enforced, and in the sandbox's group")
   CHECK(applied.pids.value == 50);
   CHECK(applied.pids.enforced);
   CHECK(group_file(box, "x/memory.max") == std::to_string(64 * kMiB));
-  CHECK(group_file(box, "memory.max") == std::to_string(72 * kMiB));  // init's part beside it
+  CHECK(group_file(box, "x/memory.high") == std::to_string(63 * kMiB));  // 1/64 below it
+  CHECK(group_file(box, "memory.max") == std::to_string(72 * kMiB));     // init's part beside it
+  CHECK(group_file(box, "cpu.weight") == "50");
   CHECK(group_file(box, "memory.swap.max") == "0");
   // Per exec, not per sandbox: a sandbox's other execs live on.
   CHECK(group_file(box, "memory.oom.group") == "0");
   CHECK(group_file(box, "cpu.max") == "50000 100000");
   CHECK(group_file(box, "pids.max") == "50");
   CHECK(group_file(box, "init/memory.min") == std::to_string(4 * kMiB));
+  lab.destroy(box);
+}
+
+TEST_CASE("LI-06: the default of processes is seen in the exec's own group too") {
+  TALON_NEED_CONTROLLERS("pids");
+  VmLab lab;
+  Box box = lab.create();
+  const Ran ran = lab.sh(box, "cat /sys/fs/cgroup$(cut -c4- /proc/self/cgroup)/pids.max");
+  CHECK(ran.out == std::to_string(limits::kPidsDefault) + "\n");
   lab.destroy(box);
 }
 
@@ -49,10 +60,10 @@ TEST_CASE("LI-06: an exec's first look shows its limits in its own group") {
   VmLab lab;
   Box box = lab.create(lab.spec_with({.memory_bytes = 64 * kMiB, .cpu_cores = 0.5, .pids = 50}));
   const Ran ran = lab.sh(box,
-                         "cat /proc/self/cgroup; cd /sys/fs/cgroup/x/px*; "
+                         "cat /proc/self/cgroup; cd /sys/fs/cgroup$(cut -c4- /proc/self/cgroup); "
                          "cat memory.max memory.oom.group cpu.max pids.max");
   INFO(ran.err);
-  CHECK(ran.out.starts_with("0::/x/px"));
+  CHECK(ran.out.starts_with("0::/x/"));
   CHECK(ran.out.substr(ran.out.find('\n') + 1) ==
         std::to_string(64 * kMiB) + "\n1\n50000 100000\n50\n");
   lab.destroy(box);
@@ -65,7 +76,7 @@ TEST_CASE("the groups cannot be written from inside, not even one's own") {
   const Ran ran = lab.sh(
       box,
       "cd /sys/fs/cgroup; for f in memory.max x/memory.max pids.max cgroup.procs cgroup.kill "
-      "cgroup.freeze init/cgroup.procs x/px*/memory.max x/px*/pids.max; do "
+      "cgroup.freeze init/cgroup.procs x/*/memory.max x/*/pids.max; do "
       "echo 1 2>/dev/null >$f && echo \"wrote $f\"; done; "
       "mkdir x/mine 2>/dev/null && echo made; echo done");
   CHECK(ran.out == "done\n");
@@ -110,7 +121,7 @@ TEST_CASE("a sandbox that a later daemon adopts has the same limits, its new exe
   CHECK(box->limits().pids.value == 50);
   CHECK(box->limits().pids.enforced);
   Execs execs{lab, box};
-  const std::string group = "x/" + execs.start({"/bin/sleep", "600"}) + "/";
+  const std::string group = execs.group(execs.start({"/bin/sleep", "600"})) + "/";
   CHECK(group_file(box, group + "memory.max") == std::to_string(64 * kMiB));
   CHECK(group_file(box, group + "memory.oom.group") == "1");
   CHECK(group_file(box, group + "cpu.max") == "50000 100000");
@@ -134,9 +145,9 @@ TEST_CASE("an adopted sandbox without wishes has none afterwards") {
   CHECK_FALSE(box->limits().cpu_millicores.enforced);
   CHECK(box->limits().pids.value == limits::kPidsDefault);
   Execs execs{lab, box};
-  const std::string group = "x/" + execs.start({"/bin/sleep", "600"}) + "/";
+  const std::string group = execs.group(execs.start({"/bin/sleep", "600"})) + "/";
   CHECK(group_file(box, group + "memory.max") == "max");
   CHECK(group_file(box, group + "cpu.max") == "max 100000");
-  CHECK(group_file(box, group + "pids.max") == "max");
+  CHECK(group_file(box, group + "pids.max") == std::to_string(limits::kPidsDefault));
   lab.destroy(box);
 }

@@ -1,6 +1,7 @@
 // Memory: a limit kills what passes it, and the right exec is told.
 
 #include <signal.h>
+#include <sys/wait.h>
 
 #include "vm/vm_support.h"
 
@@ -27,11 +28,13 @@ TEST_CASE("LI-01: a hog is killed at 64 MiB; its exec is out of memory, its neig
   CHECK(oom(killed));
   CHECK(killed.peak_bytes <= 64 * kMiB);
   CHECK(killed.peak_bytes > 48 * kMiB);
+  CHECK(std::string{killed.biggest_name} == "probe");
+  CHECK(killed.biggest_bytes > 48 * kMiB);
   WARN("observed: 64 MiB: killed at " << killed.peak_bytes / 1024 << " KiB");
   execs.pump();
   CHECK_FALSE(execs.ended(neighbour));
   CHECK(lab.run(box, {"/bin/echo", "alive"}).out == "alive\n");
-  CHECK(group_value(box, "x/" + neighbour + "/memory.events", "oom_kill") == 0);
+  CHECK(group_value(box, execs.group(neighbour) + "/memory.events", "oom_kill") == 0);
   execs.send_signal(neighbour, SIGTERM, wire::Scope::process);
   const wire::ExitInfo other = execs.wait(neighbour);
   CHECK(other.signal == SIGTERM);
@@ -39,6 +42,63 @@ TEST_CASE("LI-01: a hog is killed at 64 MiB; its exec is out of memory, its neig
   CHECK(other.peak_bytes > 4 * kMiB);
   CHECK(other.peak_bytes < 32 * kMiB);
   CHECK(group_value(box, "memory.events", "oom_group_kill") == 1);
+  lab.destroy(box);
+}
+
+TEST_CASE("LI-01: a shell whose child takes too much: the child is the one to blame") {
+  TALON_NEED_CONTROLLERS("memory");
+  VmLab lab;
+  Box box = lab.create(lab.spec_with({.memory_bytes = 64 * kMiB}));
+  Execs execs{lab, box};
+  // Beside it something smaller of another name, whose output goes nowhere.
+  const wire::ExitInfo killed = execs.wait(execs.start(
+      {"/bin/sh", "-c", "sleep 600 >/dev/null 2>&1 & probe eat-memory 200 >/dev/null; echo on"}));
+  CHECK(killed.signal == SIGKILL);
+  CHECK(oom(killed));
+  CHECK(std::string{killed.biggest_name} == "probe");
+  CHECK(killed.biggest_bytes > 40 * kMiB);
+  CHECK(killed.biggest_bytes < 72 * kMiB);  // with the pages of its program, which are nobody's
+  WARN("observed: 64 MiB: the biggest was " << killed.biggest_name << " with "
+                                            << killed.biggest_bytes / 1024 << " KiB");
+  lab.destroy(box);
+}
+
+TEST_CASE("memory.high: page cache gives way before anything is killed") {
+  TALON_NEED_CONTROLLERS("memory");
+  VmLab lab;
+  Box box = lab.create(lab.spec_with({.memory_bytes = 32 * kMiB}));
+  // Four times the limit through the page cache.
+  const Ran ran = lab.sh(box,
+                         "dd if=/dev/zero of=/workspace/f bs=1M count=128 2>/dev/null && "
+                         "cat /workspace/f >/dev/null && echo whole");
+  CHECK(ran.out == "whole\n");
+  CHECK(group_value(box, "x/memory.events", "high") > 0);
+  CHECK(group_value(box, "memory.events", "oom_kill") == 0);
+  WARN("observed: soft pressure: " << group_value(box, "x/memory.events", "high")
+                                   << " times at 31.5 of 32 MiB, none killed");
+  lab.destroy(box);
+}
+
+TEST_CASE("an init that is killed says so: by whom, and by what") {
+  TALON_NEED_CONTROLLERS("memory");
+  VmLab lab;
+  Box box = lab.create(lab.spec_with({.memory_bytes = 32 * kMiB}));
+  CHECK_FALSE(box->init_status());
+  // Nothing inside can do this; the limit of init's own group can.
+  write_group_file(box, "init/memory.min", "0");
+  write_group_file(box, "init/memory.max", "0");
+  isolate::ExecSpec big;
+  big.id = "pxbig";
+  big.argv = {"/bin/true"};
+  big.env = {{"LONG", std::string(100'000, 'x')}};
+  static_cast<void>(box->exec(big));
+  CHECK(eventually([&] { return box->init_status().has_value(); }));
+  const int status = box->init_status().value_or(0);
+  CHECK(WIFSIGNALED(status));
+  CHECK(WTERMSIG(status) == SIGKILL);
+  const auto stats = box->stats();
+  REQUIRE(stats);
+  CHECK(stats->init_oom_kills == 1);
   lab.destroy(box);
 }
 
@@ -57,7 +117,7 @@ TEST_CASE("an exec's own smaller limit ends all of that exec, and nothing else")
   CHECK(oom(killed));
   CHECK(killed.peak_bytes <= 32 * kMiB);
   CHECK(execs.output(px) == "");
-  CHECK(eventually([&] { return group_file(box, "x/" + px + "/cgroup.procs").empty(); }));
+  CHECK(eventually([&] { return group_file(box, execs.group(px) + "/cgroup.procs").empty(); }));
   CHECK(lab.run(box, {"/bin/probe", "eat-memory", "100"}).code == 0);
   lab.destroy(box);
 }

@@ -90,7 +90,7 @@ static void enter_root(void) {
   // The disk appears a moment after its driver; nothing tells without udev.
   const struct timespec wait = {0, 5 * 1000 * 1000};
   int tries = 1000;
-  while (mount("/dev/vda", "/newroot", "ext4", MS_NOATIME, NULL) != 0) {
+  while (mount("/dev/vda", "/newroot", "ext4", MS_NOATIME, "prjquota") != 0) {
     if (--tries == 0) {
       give_up("/dev/vda");
     }

@@ -46,6 +46,27 @@ isolate::SandboxSpec VmLab::spec_with(isolate::Limits limits) {
   return out;
 }
 
+namespace {
+
+// Init gives groups numbers of its own: the one of a process is found by who is in it.
+std::string find_group(const Box& box, std::int32_t pid_inside) {
+  const fs::path sandbox = box->identity().cgroup;
+  for (const auto& entry : fs::directory_iterator{sandbox / "x"}) {
+    std::ifstream procs{entry.path() / "cgroup.procs"};
+    for (std::string pid; procs >> pid;) {
+      std::ifstream status{"/proc/" + pid + "/status"};
+      for (std::string line; std::getline(status, line);) {
+        if (line.starts_with("NSpid:") && line.ends_with("\t" + std::to_string(pid_inside))) {
+          return "x/" + entry.path().filename().string();
+        }
+      }
+    }
+  }
+  return "";  // it has ended
+}
+
+}  // namespace
+
 std::string Execs::start(std::vector<std::string> argv) {
   isolate::ExecSpec spec;
   spec.argv = std::move(argv);
@@ -60,12 +81,16 @@ std::string Execs::start_spec(isolate::ExecSpec spec) {
     throw std::runtime_error("exec: " + sent.error().message);
   }
   wait_until([&] { return started_.contains(spec.id) || failure_; }, 60s);
-  return failure_ ? "" : spec.id;
+  if (failure_) {
+    return "";
+  }
+  groups_[spec.id] = find_group(box_, started_.at(spec.id));
+  return spec.id;
 }
 
 void Execs::take(const isolate::Event& event) {
   if (const auto* started = std::get_if<isolate::event::Started>(&event)) {
-    started_[started->px] = true;
+    started_[started->px] = started->pid;
   } else if (const auto* failed = std::get_if<isolate::event::ExecFailed>(&event)) {
     failure_ = *failed;
   } else if (const auto* exited = std::get_if<isolate::event::Exited>(&event)) {

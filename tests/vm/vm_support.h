@@ -53,6 +53,8 @@ class Execs {
   void pump();
 
   std::string output(const std::string& px) const;
+  // Its group below the sandbox's: "x/3". It was alive when start() returned.
+  std::string group(const std::string& px) const { return groups_.at(px); }
   // Until its output has this text.
   void wait_output(const std::string& px, const std::string& text);
   void send_signal(const std::string& px, int number, wire::Scope scope);
@@ -64,11 +66,12 @@ class Execs {
   Lab& lab_;
   Box& box_;
   std::map<std::string, wire::ExitInfo> exits_;
-  std::map<std::string, bool> started_;
+  std::map<std::string, std::int32_t> started_;  // the pid inside
+  std::map<std::string, std::string> groups_;
   std::optional<isolate::event::ExecFailed> failure_;
 };
 
-// A file of the sandbox's group, or of the one below it ("init", "x", "x/<exec>").
+// A file of the sandbox's group, or of one below it ("init", "x", Execs::group()).
 std::string group_file(const Box& box, const std::string& name);
 // The number after `key ` in a flat keyed file (memory.events, cpu.stat); -1 when missing.
 std::int64_t value_in(const std::string& text, const std::string& key);
