@@ -30,8 +30,9 @@ Result<std::unique_ptr<Isolated>> Isolated::start(const Workshop& shop) {
                                                 .instance = "bench" + random_hex(4),
                                                 .lease_dir = Workshop::run_path("ids")}));
   self->launcher_ = std::move(launcher);
-  TALON_TRY(box, self->create());
+  TALON_TRY(box, self->prepare({}));
   self->standing_ = std::move(box);
+  TALON_CHECK(self->create(self->standing_));
   return self;
 }
 
@@ -47,8 +48,18 @@ Isolated::~Isolated() {
   }
 }
 
+namespace {
+
+isolate::SandboxSpec spec_of(const Isolated::Box& box) {
+  isolate::SandboxSpec spec;
+  spec.id = box.id;
+  return spec;
+}
+
+}  // namespace
+
 // With what a daemon does around it: directories made before, renamed to the trash after.
-Result<Isolated::Box> Isolated::create() {
+Result<Isolated::Box> Isolated::prepare(std::optional<isolate::Ahead> stage) {
   Box box;
   box.id = new_id(IdKind::sandbox);
   const std::string base = shop_.path("isolate/sandboxes/" + box.id);
@@ -62,12 +73,24 @@ Result<Isolated::Box> Isolated::create() {
   TALON_TRY(root, open_at(AT_FDCWD, base, O_RDONLY | O_DIRECTORY));
   TALON_TRY(workspace, open_at(root.get(), "workspace", O_RDONLY | O_DIRECTORY));
   box.root = std::move(root);
-  isolate::SandboxSpec spec;
-  spec.id = box.id;
-  TALON_TRY(sandbox, launcher_->create(
-                         spec, {.image = &image_, .root = &box.root, .workspace = &workspace}));
-  box.sandbox = std::move(sandbox);
+  box.workspace = std::move(workspace);
+  if (stage) {
+    TALON_TRY(ahead, launcher_->prepare(
+                         *stage, spec_of(box),
+                         {.image = &image_, .root = &box.root, .workspace = &box.workspace}));
+    box.ahead = std::make_unique<isolate::Prepared>(std::move(ahead));
+  }
   return box;
+}
+
+Result<> Isolated::create(Box& box) {
+  const isolate::SandboxDirs dirs{.image = &image_, .root = &box.root, .workspace = &box.workspace};
+  auto made = box.ahead ? launcher_->create(spec_of(box), dirs, std::move(*box.ahead))
+                        : launcher_->create(spec_of(box), dirs);
+  box.ahead.reset();
+  TALON_TRY(sandbox, std::move(made));
+  box.sandbox = std::move(sandbox);
+  return {};
 }
 
 Result<double> Isolated::exec(Box& box) {
@@ -109,38 +132,65 @@ Result<> Isolated::end(Box& box) {
   return {};
 }
 
-Result<double> Isolated::cycle() {
-  const double begin = now_us();
-  TALON_TRY(box, create());
+Result<> Isolated::reap(const Box& box) {
+  return isolate::image::remove_tree(AT_FDCWD, shop_.path("isolate/trash/" + box.id));
+}
+
+Result<double> Isolated::cycle(std::optional<isolate::Ahead> stage) {
+  double begin = now_us();
+  TALON_TRY(box, prepare(stage));
+  if (stage) {
+    begin = now_us();
+  }
+  TALON_CHECK(create(box));
   const auto ran = exec(box);
   const auto ended = end(box);
   const double took = now_us() - begin;
   TALON_CHECK(ran);
   TALON_CHECK(ended);
   box.root.reset();
-  // The reaper's work, off the path.
-  TALON_CHECK(isolate::image::remove_tree(AT_FDCWD, shop_.path("isolate/trash/" + box.id)));
+  box.workspace.reset();
+  TALON_CHECK(reap(box));
   return took;
 }
 
-void Isolated::add_rows(std::vector<Row>& rows) {
-  rows.push_back({.name = "isolate: create + exec + delete",
-                  .base = "crun run",
-                  .bar = 1.0 / 3,
-                  .bar_text = "1/3",
-                  .once = [this] { return cycle(); }});
+Result<double> Isolated::exec_standing() {
+  const double begin = now_us();
+  TALON_CHECK(exec(standing_));
+  return now_us() - begin;
+}
+
+void add_rows(std::vector<Row>& rows, Lazy<Isolated>& isolated) {
+  using isolate::Ahead;
+  const auto cycle = [&](const char* name, std::optional<Ahead> stage, double bar,
+                         const char* text) {
+    rows.push_back({.name = name,
+                    .base = "crun run",
+                    .bar = bar,
+                    .bar_text = text,
+                    .once = [&isolated, stage]() -> Result<double> {
+                      TALON_TRY(it, isolated.get());
+                      return it->cycle(stage);
+                    }});
+  };
+  cycle("isolate: create + exec + delete, nothing pooled", {}, 1.0 / 4, "1/4");
+  // The daemon's own pools hold whole sandboxes of the last shape (docs/adr/0014).
+  cycle("isolate: create + exec + delete, pooled", Ahead::warm, 1.0 / 10, "1/10");
+  cycle("isolate: create + exec + delete, from a pooled tree", Ahead::tree, 0, "");
   rows.push_back({.name = "isolate: exec in a running sandbox",
                   .base = "crun exec",
                   .bar = 1.0 / 20,
                   .bar_text = "1/20",
-                  .once = [this]() -> Result<double> {
-                    const double begin = now_us();
-                    TALON_CHECK(exec(standing_));
-                    return now_us() - begin;
+                  .once = [&isolated]() -> Result<double> {
+                    TALON_TRY(it, isolated.get());
+                    return it->exec_standing();
                   }});
-  rows.push_back({.name = "isolate: the same, until its program runs",
+  rows.push_back({.name = "isolate: exec, until its program runs",
                   .base = "crun exec",
-                  .once = [this] { return exec(standing_); }});
+                  .once = [&isolated]() -> Result<double> {
+                    TALON_TRY(it, isolated.get());
+                    return it->exec_standing_until_started();
+                  }});
 }
 
 }  // namespace talon::bench

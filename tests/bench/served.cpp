@@ -45,7 +45,7 @@ Result<std::unique_ptr<Served>> Served::start(const std::string& talond, const W
   const test::Client admin{
       test::Endpoint{.port = 0, .unix_path = Workshop::run_path("serve") + "/talond.sock"}, ""};
   self->cgroup_ = admin.get("/v1/host").text("cgroup.path");
-  TALON_TRY(id, self->create());
+  TALON_TRY(id, self->api().create());
   self->standing_ = id;
   return self;
 }
@@ -87,8 +87,10 @@ Result<> Served::wait_for_address() {
         TALON_TRY(key, file_text(shop_.path("serve/data/keys/admin.key")));
         client_ =
             std::make_unique<test::Client>(test::Endpoint{.port = port, .unix_path = ""}, key);
-        connection_ = std::make_unique<test::Connection>(client_->endpoint());
-        return connection_->open() ? Result<>{} : fail(Code::unavailable, "cannot connect");
+        idle_mib_ = proc_kib("/proc/" + std::to_string(pid_) + "/status", "VmRSS") / 1024;
+        TALON_TRY(api, connect());
+        api_.emplace(std::move(api));
+        return {};
       }
     }
     if (waitpid(pid_, nullptr, WNOHANG) == pid_) {
@@ -102,8 +104,8 @@ Result<> Served::wait_for_address() {
 }
 
 Served::~Served() {
-  if (client_ && !standing_.empty()) {
-    (void)remove(standing_);
+  if (api_ && !standing_.empty()) {
+    (void)api_->remove(standing_);
   }
   if (pid_ > 0) {
     kill(pid_, SIGTERM);
@@ -114,14 +116,22 @@ Served::~Served() {
   }
 }
 
-Result<test::Reply> Served::call(std::string_view method, const std::string& target,
-                                 std::string_view body, int want) {
+Result<Api> Api::connect(const test::Client& client) {
+  Api api{client};
+  if (!api.connection_.open()) {
+    return fail(Code::unavailable, "cannot connect");
+  }
+  return api;
+}
+
+Result<test::Reply> Api::call(std::string_view method, const std::string& target,
+                              std::string_view body, int want) {
   const test::Headers json{{"Content-Type", "application/json"}};
-  if (!connection_->send(
+  if (!connection_.send(
           client_->raw(method, target, body, body.empty() ? test::Headers{} : json))) {
     return fail(Code::unavailable, "talond closed the connection");
   }
-  test::Reply reply = connection_->read_reply(test::Seconds{20});
+  test::Reply reply = connection_.read_reply(test::Seconds{20});
   if (reply.status != want) {
     return fail(Code::unavailable, std::string{method} + " " + target + ": " +
                                        std::to_string(reply.status) + " " + reply.error +
@@ -130,49 +140,56 @@ Result<test::Reply> Served::call(std::string_view method, const std::string& tar
   return reply;
 }
 
-Result<std::string> Served::create() {
+Result<std::string> Api::create() {
   TALON_TRY(reply, call("POST", "/v1/sandboxes?wait=running", R"({"image":"bench"})", 201));
   return reply.text("id");
 }
 
-Result<> Served::run_true(const std::string& id) {
+Result<> Api::run_true(const std::string& id) {
   TALON_TRY(reply, call("POST", "/v1/sandboxes/" + id + "/run", R"({"argv":["/bin/true"]})", 200));
   const auto code = reply.at("exit_code");
   return code.is_int64() && code.as_int64() == 0 ? Result<>{}
                                                  : fail(Code::internal, "run: " + reply.body);
 }
 
-Result<> Served::remove(const std::string& id) {
+Result<> Api::remove(const std::string& id) {
   TALON_TRY(reply, call("DELETE", "/v1/sandboxes/" + id, "", 204));
   return {};
 }
 
-void Served::add_rows(std::vector<Row>& rows) {
+Result<double> Served::run_local() {
+  return time_command({talond_, "run", "--image", "bench", "--", "/bin/true"},
+                      shop_.path("run.log"), environment("local"));
+}
+
+void add_rows(std::vector<Row>& rows, Lazy<Served>& served) {
   rows.push_back({.name = "api: create + run + delete",
                   .base = "crun run",
-                  .once = [this]() -> Result<double> {
+                  .once = [&served]() -> Result<double> {
+                    TALON_TRY(it, served.get());
                     const double begin = now_us();
-                    TALON_TRY(id, create());
-                    TALON_CHECK(run_true(id));
-                    TALON_CHECK(remove(id));
+                    TALON_TRY(id, it->api().create());
+                    TALON_CHECK(it->api().run_true(id));
+                    TALON_CHECK(it->api().remove(id));
                     return now_us() - begin;
                   }});
-  rows.push_back({.name = "api: run in a running sandbox",
+  rows.push_back({.name = "api: exec in a running sandbox (POST run)",
                   .base = "crun exec",
                   .bar = 1.0 / 5,
                   .bar_text = "1/5",
-                  .once = [this]() -> Result<double> {
+                  .once = [&served]() -> Result<double> {
+                    TALON_TRY(it, served.get());
                     const double begin = now_us();
-                    TALON_CHECK(run_true(standing_));
+                    TALON_CHECK(it->api().run_true(it->standing()));
                     return now_us() - begin;
                   }});
   rows.push_back({.name = "`talond run -- true`",
                   .base = "crun run",
                   .bar = 1.0 / 2,
                   .bar_text = "1/2",
-                  .once = [this] {
-                    return time_command({talond_, "run", "--image", "bench", "--", "/bin/true"},
-                                        shop_.path("run.log"), environment("local"));
+                  .once = [&served]() -> Result<double> {
+                    TALON_TRY(it, served.get());
+                    return it->run_local();
                   }});
 }
 

@@ -63,7 +63,9 @@ TEST_CASE("a killed daemon loses no sandbox") {
 }
 
 TEST_CASE("a daemon killed again and again in the middle of creates settles every row") {
-  Daemon daemon;
+  Daemon::Options options;  // with sandboxes made ahead, taken or not
+  options.env = {{"TALON_POOLS_LOW", "2"}, {"TALON_POOLS_HIGH", "8"}};
+  Daemon daemon(options);
   for (int i = 0; i < 5; ++i) {
     auto client = daemon.client();
     std::vector<Connection> open;

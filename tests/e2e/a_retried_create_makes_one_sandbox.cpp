@@ -1,6 +1,9 @@
-// LC-12 in part: the same Idempotency-Key is the same sandbox, whatever happens in between.
+// The same Idempotency-Key is the same sandbox, whatever happens in between.
 #include <catch2/catch.hpp>
 
+#include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <set>
 #include <thread>
 
@@ -9,7 +12,30 @@
 using namespace talon::test;
 namespace json = boost::json;
 
-TEST_CASE("a retried create makes one sandbox") {
+namespace {
+
+// There is no call that makes tenants yet: one is written into the store of a daemon that is not
+// running, with a key of its own. The key's text; "" when this machine has no Python.
+std::string add_tenant(const Daemon& daemon) {
+  const std::string script = daemon.run() + ".tenant.py";
+  std::ofstream(script) << "import sqlite3, hashlib, sys\n"
+                           "db = sqlite3.connect(sys.argv[1])\n"
+                           "secret = 'tl_' + 'b' * 40\n"
+                           "db.execute(\"INSERT INTO tenants (id, name, created_ms)"
+                           " VALUES ('tn2', 'second', 1)\")\n"
+                           "db.execute(\"INSERT INTO api_keys (id, tenant, name, role, hash, hint,"
+                           " created_ms) VALUES ('ky2', 'tn2', 'k', 'developer', ?, 'b', 1)\","
+                           " [hashlib.sha256(secret.encode()).hexdigest()])\n"
+                           "db.commit()\n";
+  const std::string command = "/usr/bin/python3 " + script + " " + daemon.data() + "/talon.db";
+  const bool done = std::system(command.c_str()) == 0;
+  std::filesystem::remove(script);
+  return done ? "tl_" + std::string(40, 'b') : "";
+}
+
+}  // namespace
+
+TEST_CASE("LC-12: a retried create makes one sandbox, in parallel and after a restart") {
   Daemon daemon;
   auto client = daemon.client();
   const Headers key = {{"Idempotency-Key", "order-17"}};
@@ -57,4 +83,30 @@ TEST_CASE("a retried create makes one sandbox") {
   CHECK(again.status == 201);
   CHECK(again.text("id") == *ids.begin());
   CHECK(client.get("/v1/sandboxes").at("items").get_array().size() == 1);
+}
+
+TEST_CASE("LC-12: a key of one tenant is none of another's") {
+  Daemon daemon;
+  auto client = daemon.client();
+  const Headers key = {{"Idempotency-Key", "order-17"}};
+  const json::object body = {{"name", "once"}};
+  const auto mine = client.post("/v1/sandboxes?wait=running", body, key);
+  REQUIRE(mine.status == 201);
+  REQUIRE(daemon.stop() == 0);
+  const auto secret = add_tenant(daemon);
+  REQUIRE_FALSE(secret.empty());
+  daemon.start();
+  const Client other(daemon.tcp(), secret);
+  // The same key with other parameters would be a conflict of the first tenant's.
+  const auto theirs = other.post("/v1/sandboxes?wait=running", json::object{{"name", "else"}}, key);
+  INFO(theirs.body);
+  CHECK(theirs.status == 201);
+  CHECK(theirs.text("id") != mine.text("id"));
+  CHECK(other.post("/v1/sandboxes?wait=running", json::object{{"name", "else"}}, key).text("id") ==
+        theirs.text("id"));
+  CHECK(daemon.client().post("/v1/sandboxes?wait=running", body, key).text("id") ==
+        mine.text("id"));
+  CHECK(other.get("/v1/sandboxes").at("items").get_array().size() == 1);
+  CHECK(other.get("/v1/sandboxes/" + mine.text("id")).status == 404);
+  CHECK(other.del("/v1/sandboxes/" + theirs.text("id")).status == 204);
 }

@@ -1,7 +1,7 @@
 // What people run: shells, Python, make, apt, tar, su. Each of these failed in a similar system.
 #include <catch2/catch.hpp>
 
-#include "support/daemon.h"
+#include "e2e/terminal.h"
 #include "support/machine.h"
 
 using namespace talon::test;
@@ -155,8 +155,7 @@ TEST_CASE("Python process pools work for root and for a user") {
   }
 }
 
-// EX-36
-TEST_CASE("the locale is UTF-8 and names of every script pass") {
+TEST_CASE("EX-36: the locale is UTF-8 and names of every script pass, by every way in") {
   if (!have("/usr/bin/python3")) {
     WARN("SKIP: this machine's /usr has no python3");
     return;
@@ -177,6 +176,19 @@ TEST_CASE("the locale is UTF-8 and names of every script pass") {
   REQUIRE(wait_exec(client, id, px, Seconds(10)).text("state") == "exited");
   CHECK(client.get("/v1/sandboxes/" + id + "/processes/" + px + "/logs").body ==
         "['" + word + ".txt'] " + word + "\n");
+  const auto terminal = make_pty(client, id, body);
+  Socket shown(client, pty_path(id, terminal));
+  REQUIRE(shown.until_end(Seconds(10)));
+  CHECK(shown.output == "['" + word + ".txt'] " + word + "\r\n");
+  // What is typed is decoded by the same locale.
+  const auto asks =
+      spawn_in(client, id,
+               {{"argv", json::array{"/usr/bin/python3", "-c", "w = input()\nprint(w, len(w))"}},
+                {"stdin", true}});
+  Socket attached(client, "/v1/sandboxes/" + id + "/processes/" + asks + "/attach");
+  REQUIRE(attached.input(word + "\n"));
+  REQUIRE(attached.until_end(Seconds(10)));
+  CHECK(attached.output == word + " 3\n");
   CHECK(output_of(client, id,
                   {{"command", "echo $LANG"}, {"env", json::object{{"LANG", "de_DE.UTF-8"}}}}) ==
         "de_DE.UTF-8\n");
