@@ -64,19 +64,24 @@ Result<std::vector<UniqueFd>> open_trees(const Place& place) {
   return out;
 }
 
-// An image as the place it stands for, when it is new. Again after a kill -9 in between.
+// An image as the place it stands for, when it is new: lost+found is still there, and goes last, so
+// that a kill -9 in between is made good. A workload may have made a lost+found of its own since;
+// that keeps no sandbox from its start.
 Result<> furnish(int mount, const Place& place) {
-  if (unlinkat(mount, "lost+found", AT_REMOVEDIR) != 0) {
-    return errno == ENOENT ? Result<>{} : fail_sys(errno, "empty a disk image");
-  }
-  if (place.trees.size() != 0) {
+  if (faccessat(mount, "lost+found", F_OK, AT_SYMLINK_NOFOLLOW) != 0) {
     return {};
   }
-  struct stat owner{};
-  TALON_TRY(root, open_at(mount, ".", O_RDONLY | O_DIRECTORY));
-  if (fstat(place.dir, &owner) != 0 || fchown(root.get(), owner.st_uid, owner.st_gid) != 0 ||
-      fchmod(root.get(), owner.st_mode & 07777) != 0) {
-    return fail_sys(errno, "give a disk image to its owner");
+  if (place.trees.size() == 0) {
+    struct stat owner{};
+    TALON_TRY(root, open_at(mount, ".", O_RDONLY | O_DIRECTORY));
+    if (fstat(place.dir, &owner) != 0 || fchown(root.get(), owner.st_uid, owner.st_gid) != 0 ||
+        fchmod(root.get(), owner.st_mode & 07777) != 0) {
+      return fail_sys(errno, "give a disk image to its owner");
+    }
+  }
+  if (unlinkat(mount, "lost+found", AT_REMOVEDIR) != 0 && errno != ENOENT && errno != ENOTEMPTY &&
+      errno != ENOTDIR) {
+    return fail_sys(errno, "empty a disk image");
   }
   return {};
 }

@@ -328,7 +328,7 @@ Result<std::size_t> LogReader::read_segment(std::vector<LogEntry>& out, std::siz
       }
       LogEntry entry = make_entry(frame, payload, frame.seq == cursor_.frame ? cursor_.byte : 0);
       cursor_ = entry.after;
-      taken += std::max<std::size_t>(entry.bytes.size(), 64);
+      taken += std::max<std::size_t>(entry.bytes.size() + entry.typed.size(), 64);
       out.push_back(std::move(entry));
     }
     position_ += at;

@@ -230,7 +230,8 @@ Result<std::unique_ptr<PoolEntry>> Pool::make(Ahead stage, const PoolImage& imag
       stage, spec,
       {.image = image.root.get(),
        .root = &entry->place.root,
-       .workspace = entry->place.workspace_root ? &entry->place.workspace_root : nullptr});
+       .workspace = entry->place.workspace_root ? &entry->place.workspace_root : nullptr,
+       .workspace_image = entry->place.workspace_image});
   if (!prepared) {
     home_.discard(entry->place);
     return std::unexpected(std::move(prepared).error());

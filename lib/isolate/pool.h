@@ -40,6 +40,7 @@ struct PoolPlace {
   std::string workspace;  // the owner's name of the workspace
   DirFd root;
   DirFd workspace_root;
+  std::string workspace_image{};  // its name, should the workspace be of a size
 };
 
 // Who owns the directories. Called by the pool's thread, discard() also by whoever destroys.

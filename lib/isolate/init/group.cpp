@@ -193,15 +193,12 @@ int limit_group(const Exec& e, const wire::Exec& request) {
 // Whether the kernel may soon kill for the memory that all execs have together (x/memory.max).
 bool memory_is_tight() {
   constexpr uint64_t kRoom = 2 << 20;  // what an execve may need before it has memory of its own
-  static uint64_t limit = 0;           // it is written before init starts, and stays
-  if (g.execs < 0 || limit == kNever) {
+  if (g.execs < 0 || g.no_memory_controller) {
     return false;
   }
-  if (limit == 0) {
-    limit = number_in_execs("memory.max");
-    limit = limit != 0 ? limit : kNever;  // no controller, or "max"
-  }
-  return limit != kNever && number_in_execs("memory.current") + kRoom > limit;
+  // Read each time: a sandbox that was made ahead gets its limit after init started.
+  uint64_t limit = number_in_execs("memory.max");  // 0: no controller, or "max"
+  return limit != 0 && number_in_execs("memory.current") + kRoom > limit;
 }
 
 void kill_group(Exec& e) {

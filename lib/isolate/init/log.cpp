@@ -157,7 +157,9 @@ uint64_t log_spare_due() {
   for (uint32_t i = 1; i <= kSpares; ++i) {
     have += g.spares >> i & 1;
   }
-  return g.logs < 0 || have >= goal ? kNever : have == 0 ? g.spare_retry : g.spare_at;
+  // After a failure (a full disk) not before spare_retry, which is 0 after a success.
+  uint64_t at = have == 0 || g.spare_retry > g.spare_at ? g.spare_retry : g.spare_at;
+  return g.logs < 0 || have >= goal ? kNever : at;
 }
 
 void log_make_spare() {
@@ -189,13 +191,26 @@ void log_prepare(Exec& e) {
   }
 }
 
+// The child runs already and may print into the spare: it is nobody's from here on, and the next
+// exec must not find frames in it.
+static int log_unnamed(Exec& e, int error) {
+  char from[16];
+  spare_name(e.log.spare, from);
+  sys(__NR_unlinkat, g.logs, from, 0);
+  g.log_bytes -= min(e.log.kept, g.log_bytes);
+  e.log.kept = 0;
+  e.log.spare = 0;
+  close_fd(e.log.fd);  // append() drops; log_discard() has nothing to do
+  return error;
+}
+
 int log_name(Exec& e) {
   g.spare_at = now_ns() + kSpareIdle;
   if (e.log.spare == 0) {
     return 0;
   }
   if (!write_header(e, e.log.fd, 0, e.log.good)) {
-    return EIO;
+    return log_unnamed(e, EIO);
   }
   e.log.kept = e.log.good;
   g.log_bytes += e.log.good;
@@ -205,7 +220,7 @@ int log_name(Exec& e) {
   segment_name(e.px, 0, to);
   long err = sys(__NR_renameat2, g.logs, from, g.logs, to, 1 /* RENAME_NOREPLACE */);
   if (err < 0) {
-    return (int)-err;
+    return log_unnamed(e, (int)-err);
   }
   e.log.spare = 0;
   return 0;

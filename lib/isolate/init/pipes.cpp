@@ -161,7 +161,8 @@ int make_pipes(Exec& e, const User& user, bool want_stdin) {
 }
 
 void close_child_ends(Exec& e) {
-  if (e.tty && e.ends.out >= 0) {  // all three are one descriptor
+  // A terminal: all three are one descriptor. (Not yet one, if the exec failed before it was made.)
+  if (e.ends.in > 0 && e.ends.in == e.ends.out) {
     e.ends.out = e.ends.err = -1;
   }
   if (e.ends.in > 0) {

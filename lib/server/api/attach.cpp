@@ -217,8 +217,10 @@ void Session::keep_pace() {
 Task<Session::Next> Session::next(std::string& out) {
   auto good = co_await standing_.check();
   if (!good) {
+    options_.may_act = false;
     note(good.error());
-    auto told = co_await socket_->send(notes_);
+    const std::string last = std::exchange(notes_, {});  // receive() may add to notes_ meanwhile
+    auto told = co_await socket_->send(last);
     static_cast<void>(told);
     auto closed = co_await socket_->close(ws::kPolicy, "the credential is not good any more");
     static_cast<void>(closed);
@@ -347,7 +349,7 @@ Task<> Session::take_input(http::WsMessage message) {
     }
     co_return Result<>{};
   }
-  while (input_.size() > kInputBytes && !left_) {
+  while (input_.size() > kInputBytes && !left_ && may_type()) {
     socket_->stalled(true);
     log_.poke();  // for keep_pace()
     auto woken = co_await changed_.wait(changed_.version(), Millis{60'000});
@@ -356,7 +358,7 @@ Task<> Session::take_input(http::WsMessage message) {
     }
   }
   socket_->stalled(false);
-  if (!input_closed_) {
+  if (!input_closed_ && may_type()) {
     input_ += bytes;
     changed_.notify_all();
   }
@@ -378,6 +380,12 @@ Task<> Session::pump() {
       if (!woken && woken.error().code != Code::timeout) {
         break;
       }
+      continue;
+    }
+    if (!may_type()) {  // taken over or revoked: what waits is not typed any more
+      input_.clear();
+      close_due_ = false;
+      changed_.notify_all();
       continue;
     }
     std::string piece = input_.substr(0, wire::kStdinFrame);
@@ -459,14 +467,18 @@ Task<http::Response> Session::run() {
   TALON_CO_TRY(socket, std::move(opened));
   socket_ = std::move(socket);
   if (options_.writer) {
-    options_.writer->lost = [this] { log_.poke(); };
+    options_.writer->lost = [this] {
+      changed_.notify_all();
+      log_.poke();
+    };
   }
   group_.spawn("attach receive", receive());
   group_.spawn("attach input", pump());
   auto served = co_await output();
   if (!served && !left_) {
     note(served.error());
-    auto told = co_await socket_->send(notes_);
+    const std::string last = std::exchange(notes_, {});
+    auto told = co_await socket_->send(last);
     static_cast<void>(told);
     auto closed = co_await socket_->close(ws::kInternal, "");
     static_cast<void>(closed);

@@ -76,6 +76,12 @@ Task<http::Response> attach_pty(Api& api, Call& call) {
   }
   auto looked = co_await find_pty(api, call);
   TALON_CO_TRY(pty, std::move(looked));
+  if (options.from != "end") {  // before anybody loses the terminal for it
+    auto parsed = isolate::parse_cursor(options.from);
+    if (!parsed) {
+      co_return bad_field("from", "from must be a cursor that an answer gave, 0 or end");
+    }
+  }
   if (write) {
     auto claimed = claim(pty.found, steal);
     TALON_CO_TRY(writer, std::move(claimed));

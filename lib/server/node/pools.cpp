@@ -89,7 +89,9 @@ Task<Node::Chosen> Node::choose(const SandboxWish& wish) {
     return Chosen{.image = pool_image(std::move(*image)), .owner = owner, .ahead = {}};
   };
   auto chosen = co_await parts_.offload->run<Chosen>(std::move(job));
-  if (chosen && pool_ != nullptr) {
+  // The image of a workspace with a size belongs to the user it was made for: nobody's yet.
+  const bool owned = !wish.user.empty() && wish.workspace_bytes.has_value();
+  if (chosen && pool_ != nullptr && !owned) {
     chosen->ahead = pool_->take(sandbox_spec(wish, "", config_.unconfined_seccomp), chosen->image);
   }
   co_return chosen;
@@ -186,7 +188,8 @@ Task<> Node::start_pool() {
                            isolate::PoolPlace place{.id = new_id(IdKind::sandbox),
                                                     .workspace = new_id(IdKind::workspace),
                                                     .root = {},
-                                                    .workspace_root = {}};
+                                                    .workspace_root = {},
+                                                    .workspace_image = DataDir::workspace_image(1)};
                            TALON_TRY(root, data->make_sandbox(place.id));
                            place.root = std::move(root);
                            auto workspace = data->make_workspace(place.workspace, 1, {});

@@ -261,15 +261,21 @@ Task<Node::StdinResult> Node::feed_stdin(std::string tenant, std::string id, std
   }
   constexpr std::size_t kPiece = wire::kStdinFrame;
   const ExecPtr exec = found.exec;
-  std::uint64_t at = offset.value_or(exec->stdin_accepted);
+  std::uint64_t at = offset.value_or(0);
   std::size_t sent = 0;
   const std::int64_t end = system_clock().mono_ns() + wait.count() * 1'000'000;
   do {
     const std::size_t size = std::min(kPiece, bytes.size() - sent);
     const Millis left{std::max<std::int64_t>(0, (end - system_clock().mono_ns()) / 1'000'000)};
     const bool last = sent + size == bytes.size();
-    auto piece =
-        co_await found.actor->send_stdin(exec, at, bytes.substr(sent, size), close && last, left);
+    Result<> piece;
+    if (offset) {
+      piece =
+          co_await found.actor->send_stdin(exec, at, bytes.substr(sent, size), close && last, left);
+    } else {  // behind whatever was given by anybody: only init knows how much that is
+      auto append = found.actor->append_stdin(exec, bytes.substr(sent, size), close && last);
+      piece = co_await with_deadline(std::move(append), left);
+    }
     if (!piece) {
       if (piece.error().code == Code::timeout) {
         break;  // the answer says how far it came

@@ -188,8 +188,8 @@ Task<> Node::reconcile_row(store::SandboxRow row, std::vector<std::string>& keep
     actor->deadline_ns = system_clock().mono_ns() + left_ms * 1'000'000;
   }
   auto loaded = co_await load_services(actor);
-  if (!loaded) {
-    co_return loaded;
+  if (!loaded) {  // the sandbox is worth more than its services: it is adopted
+    did(actor->id(), "error", "its services: " + loaded.error().message);
   }
   if (state == State::stopped || state == State::failed) {
     halt_services(actor);
