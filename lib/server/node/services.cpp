@@ -121,24 +121,28 @@ Task<> Node::remove_service(std::string tenant, std::string id, std::string name
     co_return no_service(name);
   }
   const ServicePtr service = it->second;
-  ++service->turn;  // nobody starts it again from here on
+  const std::uint64_t turn = ++service->turn;  // nobody starts it again from here on
   service->changed.notify_all();
   auto ended = co_await end_service_exec(actor, actor->find_exec(service->row.exec));
-  if (!ended) {
-    co_return ended;  // its row stays: the next DELETE goes on
+  if (!ended) {  // its row stays: the next DELETE goes on
+    if (service->turn == turn) {
+      service->row.state = "stopped";
+    }
+    co_return ended;
   }
   fault::stop("service.removed");
+  auto begun = co_await begin_operation(actor, "service");  // no PUT between this look and the row
+  TALON_CO_TRY(operation, std::move(begun));
+  if (service->turn != turn) {
+    co_return busy("service");  // it was PUT anew meanwhile, and runs
+  }
   std::function<Result<>()> job = [store = parts_.store, id, name]() -> Result<> {
     return store->write(
         [&](store::Db& db) -> Result<> { return store::delete_service(db, id, name); });
   };
   auto written = co_await parts_.offload->run<void>(std::move(job));
   if (written) {
-    // Unless a PUT has made it anew meanwhile.
-    const auto now = actor->services.find(name);
-    if (now != actor->services.end() && now->second == service) {
-      actor->services.erase(now);
-    }
+    actor->services.erase(name);
   }
   co_return written;
 }
