@@ -294,7 +294,7 @@ void check_files(const std::filesystem::path& logs) {
 
 }  // namespace
 
-TEST_CASE("an init of version 1 is adopted, told what to do, and its logs are read") {
+TEST_CASE("an init of version 1 is adopted, told what to do, and its logs are read", "[host]") {
   TALON_NEED_SANDBOXES();
   const auto script = read_script(std::string(TALON_SOURCE_DIR) + "/tests/kernel/frozen/v1.txt");
   Lab lab;

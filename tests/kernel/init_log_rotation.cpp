@@ -270,7 +270,8 @@ void walk(Fault fault) {
 
 }  // namespace
 
-TEST_CASE("init killed at any call of a log's rotation leaves a log that reads as far as it goes") {
+TEST_CASE("init killed at any call of a log's rotation leaves a log that reads as far as it goes",
+          "[host]") {
   if (const auto why = why_not(); !why.empty()) {
     WARN("SKIP: " << why);
     return;
@@ -278,7 +279,7 @@ TEST_CASE("init killed at any call of a log's rotation leaves a log that reads a
   walk(Fault::kill);
 }
 
-TEST_CASE("a full disk at any call of a log's rotation loses nothing without a mark") {
+TEST_CASE("a full disk at any call of a log's rotation loses nothing without a mark", "[host]") {
   if (const auto why = why_not(); !why.empty()) {
     WARN("SKIP: " << why);
     return;
@@ -286,7 +287,7 @@ TEST_CASE("a full disk at any call of a log's rotation loses nothing without a m
   walk(Fault::enospc);
 }
 
-TEST_CASE("an I/O error at any call of a log's rotation loses nothing without a mark") {
+TEST_CASE("an I/O error at any call of a log's rotation loses nothing without a mark", "[host]") {
   if (const auto why = why_not(); !why.empty()) {
     WARN("SKIP: " << why);
     return;
@@ -296,7 +297,8 @@ TEST_CASE("an I/O error at any call of a log's rotation loses nothing without a 
 
 #else
 
-TEST_CASE("init killed at any call of a log's rotation leaves a log that reads as far as it goes") {
+TEST_CASE("init killed at any call of a log's rotation leaves a log that reads as far as it goes",
+          "[host]") {
   WARN("SKIP: the registers of this machine are not known to this test");
 }
 
