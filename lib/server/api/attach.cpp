@@ -253,13 +253,11 @@ Task<> Session::output() {
   bool more = !entries.empty() || log_.idle_passed();
   while (!left_) {
     out += std::exchange(notes_, {});
-    if (!out.empty()) {
-      auto sent = co_await socket_->send(out);
-      if (!sent) {
-        co_return sent;
-      }
-      out.clear();
+    auto sent = co_await socket_->send(out);  // after a heartbeat it may be nothing but a ping
+    if (!sent) {
+      co_return sent;
     }
+    out.clear();
     keep_pace();
     if (!more || end_sent_) {
       break;
@@ -528,7 +526,7 @@ Task<http::Response> attach(Api& api, Call& call, node::Node::Found found, Attac
       writer->lost = nullptr;
       if (exec->writer == writer) {
         exec->writer.reset();
-        actor->flow(exec->row.id, wire::kNoLimit);
+        actor->lift_pace(exec->row.id);
       }
     }
   };

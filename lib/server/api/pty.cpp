@@ -29,7 +29,7 @@ Result<std::shared_ptr<node::Writer>> claim(const node::Node::Found& found, bool
   auto writer = std::make_shared<node::Writer>();
   if (const auto former = std::exchange(exec->writer, writer)) {
     former->held = false;
-    found.actor->flow(found.row.id, wire::kNoLimit);  // its pace does not count any more
+    found.actor->lift_pace(found.row.id);  // its pace does not count any more
     if (former->lost) {
       former->lost();
     }

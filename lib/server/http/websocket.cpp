@@ -129,8 +129,8 @@ void Socket::tick(Time now) {
   if (over_) {
     return;
   }
-  if (answered_ != pinged_) {
-    if (!stalled_ && now - asked_ >= config.pong_timeout) {
+  if (answered_ != pinged_ && !stalled_) {
+    if (now - asked_ >= config.pong_timeout) {
       connection_.abort();
     }
   } else if (now - asked_ >= config.ping_every && !ping_due_) {
@@ -141,7 +141,7 @@ void Socket::tick(Time now) {
 
 void Socket::append_ping(std::string& out) {
   ping_due_ = false;
-  if (answered_ == pinged_) {
+  if (answered_ == pinged_ || stalled_) {
     asked_ = Connection::Clock::now();
   }
   char payload[8];

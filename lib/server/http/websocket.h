@@ -32,7 +32,8 @@ class WebSocket {
   virtual ~WebSocket() = default;
   // unavailable when it is over: the client closed it, left, or broke the protocol (and was told).
   virtual Task<WsMessage> receive() = 0;
-  // Whole frames, made by append_ws_frame. Waits while `window` bytes are under way.
+  // Whole frames, made by append_ws_frame. Waits while `window` bytes are under way. Send nothing from
+  // time to time while stalled: then the pings go out that find a client that has left.
   virtual Task<> send(std::string_view frames) = 0;
   // Says why it ends; then as shut(). Waits for frames being sent, not for the window.
   virtual Task<> close(std::uint16_t code, std::string_view reason) = 0;

@@ -193,6 +193,9 @@ void Actor::dispatch(const isolate::Event& event) {
   } else if (const auto* closed = std::get_if<ev::Closed>(&event)) {
     died(closed->reason);
   }
+  for (const std::string& px : std::exchange(lifts_due_, {})) {
+    lift_pace(px);
+  }
 }
 
 void Actor::on_started(const isolate::event::Started& event) {

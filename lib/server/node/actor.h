@@ -85,6 +85,8 @@ class Actor : public std::enable_shared_from_this<Actor> {
   Task<> resize(std::string px, std::uint16_t cols, std::uint16_t rows);
   // See wire::Flow. False: init is busy, ask again.
   bool flow(std::string_view px, std::uint64_t limit);
+  // No limit any more; again when init answers, if it is busy now.
+  void lift_pace(const std::string& px);
 
   ExecPtr find_exec(std::string_view px) const;
   void add_exec(ExecPtr exec);
@@ -138,6 +140,7 @@ class Actor : public std::enable_shared_from_this<Actor> {
   std::unordered_map<std::uint64_t, std::optional<int>> answers_;
   std::deque<std::string> ended_;
   std::size_t live_count_ = 0;
+  std::vector<std::string> lifts_due_;  // execs whose lift_pace() found init busy
   Notifier answered_;
 };
 using ActorPtr = std::shared_ptr<Actor>;

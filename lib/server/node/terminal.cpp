@@ -62,7 +62,14 @@ Task<> Actor::resize(std::string px, std::uint16_t cols, std::uint16_t rows) {
 }
 
 bool Actor::flow(std::string_view px, std::uint64_t limit) {
+  std::erase(lifts_due_, px);
   return live_ == nullptr || closed_ || live_->flow(px, limit).has_value();
+}
+
+void Actor::lift_pace(const std::string& px) {
+  if (!flow(px, wire::kNoLimit)) {
+    lifts_due_.push_back(px);
+  }
 }
 
 Task<> Node::resize_exec(std::string tenant, std::string id, std::string px, std::uint16_t cols,

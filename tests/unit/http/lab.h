@@ -150,7 +150,7 @@ class TestService final : public http::Service {
     co_return finished;
   }
 
-  // Echoes messages. /ws-flood sends without end, /ws-deaf does not receive.
+  // Echoes messages. /ws-flood sends without end, /ws-deaf does not receive, /ws-stalled says so.
   Task<> socket(http::Request request, http::Responder& out) {
     if (auto refused = http::refuse_upgrade(request)) {
       auto sent = co_await out.send(std::move(*refused));
@@ -164,6 +164,15 @@ class TestService final : public http::Service {
     if (request.path == "/ws-flood") {
       auto flooded = co_await flood(ws);
       co_return flooded;
+    }
+    ws->stalled(request.path == "/ws-stalled");
+    while (request.path == "/ws-stalled") {
+      auto sent = co_await ws->send("");
+      if (!sent) {
+        break;
+      }
+      auto woken = co_await changed.wait(changed.version(), 20ms);
+      (void)woken;
     }
     while (request.path == "/ws-deaf" && !released) {
       auto woken = co_await changed.wait(changed.version(), 30s);

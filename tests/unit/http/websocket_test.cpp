@@ -388,6 +388,22 @@ TEST_CASE("input that a handler does not take is not buffered without end") {
   CHECK(eventually([&] { return lab.counters().open == 0; }));
 }
 
+TEST_CASE("a client that leaves while nobody receives is found by its pings") {
+  http::ServerConfig config;
+  config.pong_timeout = 300ms;
+  config.ping_every = 100ms;
+  Lab lab(config);
+  Client client(lab);
+  open(client, "/ws-stalled");
+  for (int i = 0; i < 5; ++i) {
+    CHECK(next(client).op == 9);  // unanswered: its answer might stand behind what is not received
+  }
+  CHECK(lab.service.sockets_ended == 0);
+  client.close();
+  CHECK(eventually([&] { return lab.service.sockets_ended == 1; }));
+  CHECK(eventually([&] { return lab.counters().open == 0; }));
+}
+
 TEST_CASE("a client that leaves, by half or whole, ends its handler") {
   Lab lab;
   Client half(lab);
